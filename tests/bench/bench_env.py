@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.textworld import StockEngine
 from rla.envs.observation import Environment, Observation
 from tests.parity.alfworld_play import real_games
@@ -47,11 +47,11 @@ def measure(make: Callable[[], Environment], *, steps: int, seed: int) -> Timing
 
 
 def fast(path: Path) -> Environment:
-    return FastEngine(FastGame(load_game(path)))
+    return FastEngine(FastGame(Game.load(path)))
 
 
 def stock(path: Path) -> Environment:
-    return StockEngine(load_game(path), source=path)
+    return StockEngine(Game.load(path), source=path)
 
 
 def main() -> None:

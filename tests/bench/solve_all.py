@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.solver import solve
 from tests.parity.alfworld_play import real_games
 
@@ -55,7 +55,7 @@ def run(split: str, *, count: int, seed: int, limit: int) -> Tally:
     tally = Tally()
     for number, path in enumerate(real_games(count, split=split, seed=seed)):
         started = time.perf_counter()
-        tables = FastGame(load_game(path))
+        tables = FastGame(Game.load(path))
         loaded = time.perf_counter()
         plan = solve(tables)
         engine = FastEngine(tables)

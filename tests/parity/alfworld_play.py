@@ -13,7 +13,8 @@ from pathlib import Path
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.problem import Game, TaskKind
+from rla.envs.alfworld.game import Game
+from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.textworld import StockEngine
 from rla.envs.observation import Observation
 

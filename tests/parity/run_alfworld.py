@@ -9,17 +9,19 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from rla.envs.alfworld.problem import Game, Verbs, load_game
-from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.game import Game, Verbs, game_of
+from rla.envs.alfworld.tasks import builtin_tasks
 
 from .alfworld_play import Mix, play_both, real_games
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, Game, Path | None]]:
     for number, path in enumerate(real_games(options.games, split=options.split, seed=options.seed)):
-        yield path.parent.parent.name, load_game(path, force_packaged=number % 2 == 1), path
+        game = Game.load(path)
+        yield path.parent.parent.name, replace(game, verbs=Verbs.MOVE) if number % 2 else game, path
     if options.built_in:
         tasks = builtin_tasks(seed=options.seed, scenes=options.built_in, tasks_per_scene=1, size=options.size)
         for number, task in enumerate(tasks):

@@ -8,13 +8,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from rla.config import Config
-from rla.envs.alfworld.editing import EngineProof, solution
-from rla.envs.alfworld.engine import FastEngine
+from rla.envs.alfworld.engine import FastEngine, FastGame, tables_of
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.games import game_of_payload, tables_for
+from rla.envs.alfworld.game import game_of
+from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import builtin_tasks
-from rla.envs.alfworld.textworld import StockEngine
+from rla.envs.alfworld.textworld import EngineProof, StockEngine
 from rla.store.records import Task
 from tests.unit.builders import configured
 
@@ -23,9 +22,12 @@ CONFIG = configured("env.own.verify_engines=both")
 pytestmark = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the stock engine: the extra alfworld")
 
 
-def hasty(task: Task, config: Config) -> list[str]:
+Planner = Callable[[FastGame], list[str] | None]
+
+
+def hasty(tables: FastGame) -> list[str]:
     """A plan that stops before the last command."""
-    return solution(task, config)[:-1]
+    return (solve(tables) or [])[:-1]
 
 
 def child() -> Task:
@@ -34,10 +36,8 @@ def child() -> Task:
     return Alfworld().apply(parent, edits[0], root=parent, taken=(), created=1)
 
 
-@pytest.mark.parametrize(("plan_of", "reason"), [(solution, ""), (hasty, "does not win")])
-def test_a_changed_task_is_replayed_in_the_stock_engine(
-    plan_of: Callable[[Task, Config], list[str]], reason: str
-) -> None:
+@pytest.mark.parametrize(("plan_of", "reason"), [(solve, ""), (hasty, "does not win")])
+def test_a_changed_task_is_replayed_in_the_stock_engine(plan_of: Planner, reason: str) -> None:
     proof = EngineProof(CONFIG, plan_of)
 
     async def asked() -> str:
@@ -55,9 +55,9 @@ def test_neither_engine_offers_what_a_task_withholds() -> None:
     """Along the plan of the task, with commands in between that it withholds."""
     parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
     held = Alfworld().apply(parent, '{"withhold": ["close", "look"]}', root=parent, taken=(), created=1)
-    fast, stock = FastEngine(tables_for(held, CONFIG)), StockEngine(game_of_payload(held.payload))
+    fast, stock = FastEngine(tables_of(held.payload)), StockEngine(game_of(held.payload))
     seen, told = fast.reset(), stock.reset()
-    for command in ["look", *(action for step in solution(held, CONFIG) for action in (step, "look"))]:
+    for command in ["look", *(action for step in solve(tables_of(held.payload)) or () for action in (step, "look"))]:
         assert (told.text, told.commands, told.won) == (seen.text, seen.commands, seen.won)
         assert not {"look", "close"} & {offered.partition(" ")[0] for offered in told.commands}
         if told.won:
@@ -71,15 +71,15 @@ def test_a_task_that_withholds_commands_is_proven_in_the_stock_engine() -> None:
     parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
     held = Alfworld().apply(parent, '{"withhold": ["close"]}', root=parent, taken=(), created=1)
 
-    async def asked(plan_of: Callable[[Task, Config], list[str]]) -> str:
+    async def asked(plan_of: Planner) -> str:
         proof = EngineProof(CONFIG, plan_of)
         try:
             return await proof(held)
         finally:
             await proof.close()
 
-    def using_it(task: Task, config: Config) -> list[str]:
-        return ["close drawer 1", *solution(task, config)]
+    def using_it(tables: FastGame) -> list[str]:
+        return ["close drawer 1", *(solve(tables) or ())]
 
-    assert asyncio.run(asked(solution)) == ""
+    assert asyncio.run(asked(solve)) == ""
     assert "not admissible" in asyncio.run(asked(using_it))

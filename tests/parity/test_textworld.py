@@ -1,13 +1,15 @@
 """The fast engine answers as TextWorld does, byte for byte; `tests.parity.run_alfworld` plays more games."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.problem import TaskKind, Verbs, load_game
-from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.game import Game, Verbs, game_of
+from rla.envs.alfworld.goals import TaskKind
+from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.alfworld.textworld import StockEngine, game_data
 from tests.unit.envs.alfworld import scenes
 
@@ -25,14 +27,15 @@ needs_data = pytest.mark.skipif(
 @pytest.mark.parametrize(("number", "path"), list(enumerate(real_games(6))), ids=lambda value: str(value)[-24:])
 def test_real_games(number: int, path: Path) -> None:
     """Every second game is played in the packaged grammar, the others in their own."""
-    game = load_game(path, force_packaged=number % 2 == 1)
+    game = Game.load(path)
+    game = replace(game, verbs=Verbs.MOVE) if number % 2 else game
     assert play_both(game, steps=STEPS, seed=number, mix=Mix(), source=path) == STEPS + 1
 
 
 @needs_data
 def test_the_older_dialect_is_rebuilt_from_the_package_as_real_files_have_it() -> None:
     path = real_games(1)[0]
-    game = load_game(path)
+    game = Game.load(path)
     own, rebuilt = game_data(game, source=path), game_data(game)
     assert rebuilt["grammar"].split() == own["grammar"].split()
     assert rebuilt["pddl_domain"].split() == own["pddl_domain"].split()

@@ -1,212 +1,314 @@
-"""The fast engine: ALFRED's PDDL domain as a state machine over integers, byte-identical to TextWorld's.
+"""The fast engine: ALFRED's PDDL domain as a state machine over integers, byte-identical to TextWorld's answers.
 
-`legal` lists a state's ground operators by command, `apply` is the transition, both pure. `FastEngine` is the
-environment around them. Loading takes milliseconds and a step some tens of microseconds.
+`FastGame` holds the tables of a game that never change and is shared by its episodes; `State` is what changes. `legal`
+lists the admissible commands of a state, `apply` is the transition, and both are pure. The text that answers an
+operator is a function of the tables and of the state *after* it. `FastEngine` is the environment around them. Loading
+takes milliseconds and a step some tens of microseconds.
 
-What the agent reads is a pure function of the tables and the state *after* the operator. Two dialects differ in three
-sentences, see `Verbs`. The help text exists in the packaged dialect only and belongs to the `alfworld` package: if that
-is installed, the text is read from there, so that `help` answers as the stock engine does; otherwise it is ours.
+Receptacles, objects and locations are numbered in the order of their lower-cased ids, which is the order in which the
+stock engine lists them.
+
+A game may withhold commands: they are not offered, and do nothing if the agent sends them. A withheld command is a kind
+("open") or the way to a place ("go to cabinet 3"). Places that share a location are withheld together, because an agent
+at one of them can use the other. "move X to Y" is of the kind "put". After EnvHarness (arXiv 2608.19880), in which an
+environment keeps its goal and changes its offer.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
-from rla.envs.alfworld.problem import Verbs
-from rla.envs.alfworld.tables import NOTHING, FastGame, Move, Op, State
+from rla.envs.alfworld.game import Fact, Game, Verbs, display_names, game_of
+from rla.envs.alfworld.goals import TREATMENTS, TaskKind
 from rla.envs.observation import Observation
+from rla.errors import UserError
 
-__all__ = ["FastEngine", "FastGame", "Move", "Op", "State", "apply", "legal"]
+Pairs = frozenset[tuple[int, int]]
+Indices = frozenset[int]
+NOTHING = -1  # in place of the number of an object, receptacle or location
 
-WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\nYour task is to: {sentence}"
+KINDS: tuple[str, ...] = ("look", "inventory", "help", "examine", "open", "close", "take", "put")
+KINDS += ("clean", "heat", "cool", "use", "slice")
+GO = "go to "
+PLACE = re.compile(r"go to ([a-z]{1,24} [1-9][0-9]?)", re.ASCII)
+
 NOTHING_HAPPENS = "Nothing happens."
-PUT_COMMAND = {Verbs.PUT: "put {item} in/on {place}", Verbs.MOVE: "move {item} to {place}"}
-PUT_FEEDBACK = {
-    Verbs.PUT: "You put the {item} in/on the {place}.",
-    Verbs.MOVE: "You move the {item} to the {place}.",
-}
-OUR_HELP = (
+_WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\nYour task is to: {sentence}"
+_PUT_COMMAND = {Verbs.PUT: "put {item} in/on {place}", Verbs.MOVE: "move {item} to {place}"}
+_PUT_FEEDBACK = {Verbs.PUT: "You put the {item} in/on the {place}.", Verbs.MOVE: "You move the {item} to the {place}."}
+_HELP = re.compile(r'"help\.feedback"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
+_OUR_HELP = (
     "Commands: look, inventory, examine, go to, open, close, take ... from, move ... to, use,\n"
     "heat ... with, clean ... with, cool ... with, slice ... with\n"
 )
-_HELP = re.compile(r'"help\.feedback"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-def listing(names: Sequence[str]) -> str:
-    """ "a mug 1, a mug 2, and a cup 1"; "nothing" where there is none."""
-    return conjunction([f"a {name}" for name in names])
+class State(NamedTuple):
+    """What changes, hashable."""
+
+    location: int
+    held: int
+    contents: tuple[tuple[int, ...], ...]  # per receptacle its objects, sorted
+    opened: Indices
+    clean: Indices
+    hot: Indices
+    cool: Indices
+    toggled: Indices
+    sliced: Indices
+    lying: Pairs  # (object, location) as the facts have it, which need not be the location of the receptacle
+    removed: Pairs  # (object, receptacle): taken out and not put back
 
 
-def conjunction(phrases: Sequence[str]) -> str:
-    """The phrases joined by ", " and, before the last one, ", and "."""
-    if len(phrases) < 2:
-        return phrases[0] if phrases else "nothing"
-    return f"{', '.join(phrases[:-1])}, and {phrases[-1]}"
+class Op(StrEnum):
+    """The domain's operators."""
+
+    LOOK = "look"
+    INVENTORY = "inventory"
+    HELP = "help"
+    GO = "go"
+    EXAMINE_PLACE = "examine place"
+    EXAMINE_ITEM = "examine item"
+    OPEN = "open"
+    CLOSE = "close"
+    TAKE = "take"
+    PUT = "put"
+    CLEAN = "clean"
+    HEAT = "heat"
+    COOL = "cool"
+    USE = "use"
+    SLICE = "slice"
 
 
-@cache
-def help_text() -> str:
-    """What `help` answers in the packaged dialect."""
-    package = find_spec("alfworld")
-    if package is None or package.origin is None:
-        return OUR_HELP
-    grammar = Path(package.origin).parent / "data" / "alfred.twl2"
-    found = _HELP.search(grammar.read_text()) if grammar.is_file() else None
-    return str(json.loads(found[1])).lstrip() if found else OUR_HELP
+class Move(NamedTuple):
+    """A ground operator: the numbers of an object (for SLICE, the object to slice) and a receptacle."""
+
+    op: Op
+    item: int = NOTHING
+    place: int = NOTHING
 
 
-def welcome(tables: FastGame, state: State) -> str:
-    """The first observation: the room, or the receptacle the agent faces, and the task."""
-    if state.location in tables.receptacles_at:
-        seen = look(tables, state)
-    else:
-        seen = _in_the_middle(
-            [name for name, place in zip(tables.receptacles, tables.location_of, strict=True) if place != NOTHING]
+def withheld_place(command: str) -> str | None:
+    """The place in a withheld command: "cabinet 3" for "go to cabinet 3", None for a kind of command."""
+    found = PLACE.fullmatch(command)
+    return found[1] if found else None
+
+
+class FastGame:
+    """The immutable tables of one game. Raises UserError if its facts do not describe a scene."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.verbs = game.verbs
+        self.goal = game.problem.goal
+        self._facts: defaultdict[str, list[Fact]] = defaultdict(list)
+        for fact in game.problem.facts:
+            self._facts[fact[0].lower()].append(fact[1:])
+        self._name_everything()
+        self._place_receptacles()
+        self._withhold()
+        self._sort_by_type()
+        self._sort_by_ability()
+        self.start = self._start_state()
+        self._elsewhere: dict[int, dict[str, Move]] = {}
+
+    def accepts(self, receptacle: int, item: int) -> bool:
+        """Whether the type of `receptacle` can contain the type of `item`."""
+        return (self._receptacle_type[receptacle], self._object_type[item]) in self._can_contain
+
+    def allows(self, command: str) -> bool:
+        """Whether the game does not withhold `command`."""
+        kind = command.partition(" ")[0]
+        return command not in self._withheld_ways and ("put" if kind == "move" else kind) not in self.withheld_kinds
+
+    def is_shut(self, state: State, receptacle: int) -> bool:
+        return receptacle in self.openable and receptacle not in state.opened
+
+    def reachable(self, receptacle: int) -> bool:
+        """Whether the agent can go there."""
+        return self.location_of[receptacle] != NOTHING and receptacle not in self.barred
+
+    def usable(self, state: State, receptacle: int) -> bool:
+        """Whether the agent can get at the contents, now or after opening it."""
+        return self.reachable(receptacle) and not ("open" in self.withheld_kinds and self.is_shut(state, receptacle))
+
+    def elsewhere(self, location: int) -> dict[str, Move]:
+        """The commands at `location` that use nothing there: the ways to other locations, `look` and the like."""
+        if location not in self._elsewhere:
+            moves = {"look": Move(Op.LOOK), "inventory": Move(Op.INVENTORY)}
+            if self.verbs is Verbs.MOVE:
+                moves["help"] = Move(Op.HELP)
+            for receptacle, name in enumerate(self.receptacles):
+                if self.location_of[receptacle] not in (location, NOTHING):
+                    moves[GO + name] = Move(Op.GO, place=receptacle)
+            self._elsewhere[location] = moves
+        return self._elsewhere[location]
+
+    def won(self, state: State) -> bool:
+        """Whether the goal holds."""
+        if self.goal.kind is TaskKind.LOOK:
+            here = self.receptacles_at.get(state.location, ())
+            lit = (item in self.lamps & state.toggled for receptacle in here for item in state.contents[receptacle])
+            return state.held in self.wanted and any(lit)
+        for receptacle in self.targets:
+            contents = state.contents[receptacle]
+            if contents and sum(i in self.wanted and self.treated(state, i) for i in contents) >= self.goal.needed:
+                return True
+        return False
+
+    def treated(self, state: State, item: int) -> bool:
+        """Whether `item` is in the condition that the goal asks for."""
+        match self.goal.kind:
+            case TaskKind.CLEAN:
+                return item in state.clean
+            case TaskKind.HEAT:
+                return item in state.hot
+            case TaskKind.COOL:
+                return item in state.cool
+        return True
+
+    def _name_everything(self) -> None:
+        kinds = dict(self.game.problem.objects)
+        named = sorted(set[str]().union(*(fact[1:] for fact in self.game.problem.facts)), key=str.lower)
+        names = dict(zip(named, display_names(map(str.lower, named)).values(), strict=True))
+        grouped: dict[str, list[str]] = {"receptacle": [], "object": [], "location": []}
+        for identifier in named:
+            if kinds.get(identifier) in grouped:
+                grouped[kinds[identifier]].append(identifier)
+        self._receptacle, self._object, self._location = (
+            {identifier: number for number, identifier in enumerate(found)} for found in grouped.values()
         )
-    return WELCOME.format(look=seen, sentence=tables.game.sentence)
+        self.receptacles, self.objects, self.locations = (
+            tuple(names[identifier] for identifier in found) for found in grouped.values()
+        )
+
+    def _place_receptacles(self) -> None:
+        places = [NOTHING] * len(self.receptacles)
+        shared: defaultdict[int, list[int]] = defaultdict(list)
+        for receptacle, location in sorted(self._pairs("receptacleatlocation", self._receptacle, self._location)):
+            if places[receptacle] != NOTHING:
+                raise UserError(f"{self.receptacles[receptacle]} is at two locations; give it one")
+            places[receptacle] = location
+            shared[location].append(receptacle)
+        self.location_of = tuple(places)
+        self.receptacles_at = {location: tuple(here) for location, here in shared.items()}
+
+    def _withhold(self) -> None:
+        named: set[int] = set()
+        for command in self.game.withheld:
+            if command not in KINDS:
+                if withheld_place(command) not in self.receptacles:
+                    raise UserError(
+                        "the game withholds what is no command of its scene; make or import the tasks again"
+                    )
+                named.add(self.receptacles.index(command.removeprefix(GO)))
+        locations = {self.location_of[receptacle] for receptacle in named} - {NOTHING}
+        self.withheld_kinds = frozenset(self.game.withheld) & frozenset(KINDS)
+        self.barred = frozenset(r for r, place in enumerate(self.location_of) if place in locations) | named
+        self._withheld_ways = frozenset(GO + self.receptacles[receptacle] for receptacle in self.barred)
+
+    def _sort_by_type(self) -> None:
+        receptacle_type, object_type = [""] * len(self.receptacles), [""] * len(self.objects)
+        for identifier, kind in self._rows("receptacletype", 2):
+            receptacle_type[self._find(identifier, self._receptacle)] = kind
+        for identifier, kind in self._rows("objecttype", 2):
+            object_type[self._find(identifier, self._object)] = kind
+        self._receptacle_type, self._object_type = tuple(receptacle_type), tuple(object_type)
+        self._can_contain = set(self._rows("cancontain", 2))
+        sinks = {"sinkbasintype", "sinktype"} if self.verbs is Verbs.PUT else {"sinkbasintype"}
+        self.devices = {
+            Op.CLEAN: _of_type(receptacle_type, sinks),
+            Op.HEAT: _of_type(receptacle_type, {"microwavetype"}),
+            Op.COOL: _of_type(receptacle_type, {"fridgetype"}),
+        }
+        self.knives = _of_type(object_type, {"knifetype", "butterknifetype"})
+
+    def _sort_by_ability(self) -> None:
+        self.openable = self._having("openable", self._receptacle)
+        self.pickupable = self._having("pickupable", self._object)
+        self.toggleable = self._having("toggleable", self._object)
+        self.sliceable = self._having("sliceable", self._object)
+        self.containers = self._having("isreceptacleobject", self._object)
+        self.treatable = {
+            Op.CLEAN: self._having("cleanable", self._object),
+            Op.HEAT: self._having("heatable", self._object),
+            Op.COOL: self._having("coolable", self._object),
+        }
+        nested: defaultdict[int, list[int]] = defaultdict(list)
+        for inner, outer in sorted(self._pairs("inreceptacleobject", self._object, self._object)):
+            nested[outer].append(inner)
+        self.nested = {outer: tuple(inner) for outer, inner in nested.items()}
+        self.treatment = Op(TREATMENTS[self.goal.kind].verb) if self.goal.kind in TREATMENTS else None
+        wanted, target = ({f"{kind}type".lower()} for kind in (self.goal.object_type, self.goal.target_type))
+        self.wanted = _of_type(self._object_type, wanted)
+        if self.treatment is not None:
+            self.wanted &= self.treatable[self.treatment]
+        self.lamps = _of_type(self._object_type, target) & self.toggleable
+        self.targets = tuple(sorted(_of_type(self._receptacle_type, target)))
+
+    def _start_state(self) -> State:
+        agents = self._rows("atlocation", 2)
+        if len(set(agents)) != 1:
+            raise UserError(f"the scene has {len(set(agents))} agent positions; give one (atLocation agent location)")
+        held = [self._find(item, self._object) for _, item in self._rows("holds", 2)]
+        contents: list[list[int]] = [[] for _ in self.receptacles]
+        for item, receptacle in sorted(self._pairs("inreceptacle", self._object, self._receptacle)):
+            contents[receptacle].append(item)
+        return State(
+            location=self._find(agents[0][1], self._location),
+            held=held[0] if held else NOTHING,
+            contents=tuple(tuple(items) for items in contents),
+            opened=self._having("opened", self._receptacle),
+            clean=self._having("isclean", self._object),
+            hot=self._having("ishot", self._object),
+            cool=self._having("iscool", self._object),
+            toggled=self._having("istoggled", self._object),
+            sliced=self._having("issliced", self._object),
+            lying=self._pairs("objectatlocation", self._object, self._location),
+            removed=frozenset(),
+        )
+
+    def _rows(self, predicate: str, arity: int) -> list[Fact]:
+        rows = self._facts.get(predicate, [])
+        if any(len(row) != arity for row in rows):
+            raise UserError(f"a fact ({predicate} ...) of the scene does not have {arity} arguments; give it so many")
+        return rows
+
+    def _having(self, predicate: str, index: dict[str, int]) -> Indices:
+        return frozenset(self._find(identifier, index) for (identifier,) in self._rows(predicate, 1))
+
+    def _pairs(self, predicate: str, left: dict[str, int], right: dict[str, int]) -> Pairs:
+        return frozenset((self._find(a, left), self._find(b, right)) for a, b in self._rows(predicate, 2))
+
+    def _find(self, identifier: str, index: dict[str, int]) -> int:
+        if identifier not in index:
+            raise UserError(f"a fact of the scene names {identifier} where a thing of another type belongs")
+        return index[identifier]
 
 
-def look(tables: FastGame, state: State) -> str:
-    """What `look` says. Away from every receptacle the stock grammar finds "nothing"."""
-    here = tables.receptacles_at.get(state.location)
-    if here is None:
-        return _in_the_middle([])
-    facing = conjunction([tables.receptacles[receptacle] for receptacle in here])
-    # One mention per receptacle of this place that the object was taken out of, sorted by object.
-    loose = [
-        tables.objects[item]
-        for item, receptacle in sorted(state.removed)
-        if receptacle in here and (item, state.location) in state.lying
-    ]
-    return f"You are facing the {facing}. Next to it, you see {listing(loose)}."
+def _of_type(types: Iterable[str], names: set[str]) -> Indices:
+    return frozenset(index for index, name in enumerate(types) if name.lower() in names)
 
 
-def describe(tables: FastGame, state: State, move: Move) -> str:
-    """The feedback of `move`, which has just been applied."""
-    return _FEEDBACK[move.op](tables, state, move)
-
-
-def examine_place(tables: FastGame, state: State, move: Move) -> str:
-    name = tables.receptacles[move.place]
-    inside = listing([tables.objects[item] for item in state.contents[move.place]])
-    if move.place not in tables.openable:
-        return f"On the {name}, you see {inside}."
-    if move.place in state.opened:
-        return f"The {name} is open. In it, you see {inside}."
-    return f"The {name} is closed."
-
-
-def examine_item(tables: FastGame, state: State, move: Move) -> str:
-    item = move.item
-    name = tables.objects[item]
-    if item in tables.containers:
-        inside = listing([tables.objects[inner] for inner in tables.nested.get(item, ())])
-        return f"This is a normal {name}. In it, you see {inside}."
-    condition = _condition(state, item)
-    if condition:
-        return f"This is a {condition} {name}."
-    if item in tables.toggleable and item in state.toggled:
-        return f"This {name} is on."
-    if item in tables.sliceable and item in state.sliced:
-        return f"This is a sliced {name}."
-    return f"There's nothing special about {name}."
-
-
-def _condition(state: State, item: int) -> str:
-    """Heat and cleanliness in words. "cold" is only said of an object that is neither clean nor sliced."""
-    words = []
-    if item in state.hot:
-        words.append("hot")
-    elif item in state.cool:
-        words.append("cool" if item in state.clean or item in state.sliced else "cold")
-    if item in state.clean:
-        words.append("clean")
-    condition = " and ".join(words)
-    return f"{condition} sliced" if condition and item in state.sliced else condition
-
-
-def _in_the_middle(names: list[str]) -> str:
-    return f"You are in the middle of a room. Looking quickly around you, you see {listing(names)}."
-
-
-def _inventory(tables: FastGame, state: State, move: Move) -> str:
-    if state.held == NOTHING:
-        return "You are not carrying anything."
-    return f"You are carrying: a {tables.objects[state.held]}."
-
-
-def _go(tables: FastGame, state: State, move: Move) -> str:
-    place = tables.locations[state.location] if tables.verbs is Verbs.PUT else tables.receptacles[move.place]
-    return f"You arrive at {place}. {examine_place(tables, state, move)}"
-
-
-def _open(tables: FastGame, state: State, move: Move) -> str:
-    return f"You open the {tables.receptacles[move.place]}. {examine_place(tables, state, move)}"
-
-
-def _with_names(template: str) -> Callable[[FastGame, State, Move], str]:
-    def fill(tables: FastGame, state: State, move: Move) -> str:
-        place = tables.receptacles[move.place] if move.place != NOTHING else ""
-        return template.format(item=tables.objects[move.item] if move.item != NOTHING else "", place=place)
-
-    return fill
-
-
-_FEEDBACK: dict[Op, Callable[[FastGame, State, Move], str]] = {
-    Op.LOOK: lambda tables, state, move: look(tables, state),
-    Op.INVENTORY: _inventory,
-    Op.HELP: lambda tables, state, move: help_text(),
-    Op.GO: _go,
-    Op.EXAMINE_PLACE: examine_place,
-    Op.EXAMINE_ITEM: examine_item,
-    Op.OPEN: _open,
-    Op.CLOSE: _with_names("You close the {place}."),
-    Op.TAKE: _with_names("You pick up the {item} from the {place}."),
-    Op.PUT: lambda tables, state, move: PUT_FEEDBACK[tables.verbs].format(
-        item=tables.objects[move.item], place=tables.receptacles[move.place]
-    ),
-    Op.CLEAN: _with_names("You clean the {item} using the {place}."),
-    Op.HEAT: _with_names("You heat the {item} using the {place}."),
-    Op.COOL: _with_names("You cool the {item} using the {place}."),
-    Op.USE: _with_names("You turn on the {item}."),
-    Op.SLICE: lambda tables, state, move: (
-        f"You sliced the {tables.objects[move.item]} with the {tables.objects[state.held]}."
-    ),
-}
-
-
-def place_text(tables: FastGame, state: State) -> str:
-    """`3 fridge 1 | mug 1 clean | fridge 1`; equal for equal location, held thing and its condition, open doors there.
-
-    Doors elsewhere do not count: after a few of them no two episodes would ever be in the same place.
-    """
-    here = tables.receptacles_at.get(state.location, ())
-    names = [tables.receptacles[receptacle] for receptacle in here]
-    opened = [tables.receptacles[receptacle] for receptacle in here if receptacle in state.opened]
-    conditions = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced}
-    done = [name for name, items in conditions.items() if state.held in items]
-    held = "" if state.held == NOTHING else " ".join([tables.objects[state.held], *done])
-    return f"{state.location} {', '.join(names)} | {held} | {', '.join(opened)}"
-
-
-_LOOK, _INVENTORY, _ASK_HELP = Move(Op.LOOK), Move(Op.INVENTORY), Move(Op.HELP)
+@lru_cache(maxsize=512)
+def tables_of(payload: str, *, packaged: bool = False) -> FastGame:
+    """The tables of a task's payload, made once for all episodes; `packaged` as in `game_of`."""
+    return FastGame(game_of(payload, packaged=packaged))
 
 
 def legal(tables: FastGame, state: State) -> dict[str, Move]:
-    """Every admissible command of `state` with its operator, unordered; none that the game withholds."""
-    moves = dict(tables.travel_from(state.location))
-    moves["look"] = _LOOK
-    moves["inventory"] = _INVENTORY
-    if tables.verbs is Verbs.MOVE:
-        moves["help"] = _ASK_HELP
-    held = state.held
+    """Every admissible command of `state` with its operator, unordered, without withheld commands."""
+    moves = dict(tables.elsewhere(state.location))
     for receptacle in tables.receptacles_at.get(state.location, ()):
         _at_receptacle(tables, state, receptacle, moves)
+    held = state.held
     if held != NOTHING:
         name = tables.objects[held]
         moves[f"examine {name}"] = Move(Op.EXAMINE_ITEM, held)
@@ -215,20 +317,18 @@ def legal(tables: FastGame, state: State) -> dict[str, Move]:
                 if (item, state.location) in state.lying:
                     moves[f"slice {tables.objects[item]} with {name}"] = Move(Op.SLICE, item)
     if tables.game.withheld:
-        return {command: move for command, move in moves.items() if tables.offer.allows(command)}
+        return {command: move for command, move in moves.items() if tables.allows(command)}
     return moves
 
 
 def _at_receptacle(tables: FastGame, state: State, receptacle: int, moves: dict[str, Move]) -> None:
     place, held = tables.receptacles[receptacle], state.held
-    contents = state.contents[receptacle]
     moves[f"examine {place}"] = Move(Op.EXAMINE_PLACE, NOTHING, receptacle)
-    shut = False
+    shut = tables.is_shut(state, receptacle)
     if receptacle in tables.openable:
-        shut = receptacle not in state.opened
         op = Op.OPEN if shut else Op.CLOSE
         moves[f"{op} {place}"] = Move(op, NOTHING, receptacle)
-    for item in contents:
+    for item in state.contents[receptacle]:
         # A lamp can be switched on through a closed door; taking needs an open one and a free hand.
         if item in tables.toggleable:
             moves[f"use {tables.objects[item]}"] = Move(Op.USE, item, receptacle)
@@ -238,7 +338,7 @@ def _at_receptacle(tables: FastGame, state: State, receptacle: int, moves: dict[
         return
     name = tables.objects[held]
     if not shut and tables.accepts(receptacle, held):
-        moves[PUT_COMMAND[tables.verbs].format(item=name, place=place)] = Move(Op.PUT, held, receptacle)
+        moves[_PUT_COMMAND[tables.verbs].format(item=name, place=place)] = Move(Op.PUT, held, receptacle)
     for op, devices in tables.devices.items():
         if receptacle in devices and held in tables.treatable[op]:
             moves[f"{op} {name} with {place}"] = Move(op, held, receptacle)
@@ -255,16 +355,18 @@ def apply(tables: FastGame, state: State, move: Move) -> State:
         case Op.CLOSE:
             return state._replace(opened=state.opened - {place})
         case Op.TAKE:
+            left = tuple(i for i in state.contents[place] if i != item)
             return state._replace(
                 held=item,
-                contents=_with_contents(state, place, tuple(i for i in state.contents[place] if i != item)),
+                contents=(*state.contents[:place], left, *state.contents[place + 1 :]),
                 lying=state.lying - {(item, state.location)},
                 removed=state.removed | {(item, place)},
             )
         case Op.PUT:
+            filled = tuple(sorted({*state.contents[place], item}))
             return state._replace(
                 held=NOTHING,
-                contents=_with_contents(state, place, tuple(sorted({*state.contents[place], item}))),
+                contents=(*state.contents[:place], filled, *state.contents[place + 1 :]),
                 lying=state.lying | {(item, state.location)},
                 removed=state.removed - {(item, place)},
             )
@@ -281,33 +383,140 @@ def apply(tables: FastGame, state: State, move: Move) -> State:
     return state
 
 
-def _with_contents(state: State, receptacle: int, items: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return (*state.contents[:receptacle], items, *state.contents[receptacle + 1 :])
+def _listing(names: Sequence[str], article: str = "a ") -> str:
+    """ "a mug 1, a mug 2, and a cup 1"; "nothing" for no names."""
+    phrases = [article + name for name in names]
+    if len(phrases) < 2:
+        return phrases[0] if phrases else "nothing"
+    return f"{', '.join(phrases[:-1])}, and {phrases[-1]}"
+
+
+def _in_the_middle(names: Sequence[str]) -> str:
+    return f"You are in the middle of a room. Looking quickly around you, you see {_listing(names)}."
+
+
+def _look(tables: FastGame, state: State) -> str:
+    """The answer to `look`. Away from every receptacle the stock grammar finds "nothing"."""
+    here = tables.receptacles_at.get(state.location)
+    if here is None:
+        return _in_the_middle([])
+    facing = _listing([tables.receptacles[receptacle] for receptacle in here], article="")
+    # One mention per receptacle of this place that the object was taken out of, sorted by object.
+    loose = [
+        tables.objects[item]
+        for item, receptacle in sorted(state.removed)
+        if receptacle in here and (item, state.location) in state.lying
+    ]
+    return f"You are facing the {facing}. Next to it, you see {_listing(loose)}."
+
+
+def _feedback(tables: FastGame, state: State, move: Move) -> str:
+    """The text that answers `move`; `state` is the one after it."""
+    item = tables.objects[move.item] if move.item != NOTHING else ""
+    place = tables.receptacles[move.place] if move.place != NOTHING else ""
+    match move.op:
+        case Op.LOOK:
+            return _look(tables, state)
+        case Op.INVENTORY:
+            held = state.held
+            return (
+                "You are not carrying anything." if held == NOTHING else f"You are carrying: a {tables.objects[held]}."
+            )
+        case Op.HELP:
+            return _help_text()
+        case Op.GO:
+            there = tables.locations[state.location] if tables.verbs is Verbs.PUT else place
+            return f"You arrive at {there}. {_examine_place(tables, state, move.place)}"
+        case Op.EXAMINE_PLACE:
+            return _examine_place(tables, state, move.place)
+        case Op.EXAMINE_ITEM:
+            return _examine_item(tables, state, move.item)
+        case Op.OPEN:
+            return f"You open the {place}. {_examine_place(tables, state, move.place)}"
+        case Op.CLOSE:
+            return f"You close the {place}."
+        case Op.TAKE:
+            return f"You pick up the {item} from the {place}."
+        case Op.PUT:
+            return _PUT_FEEDBACK[tables.verbs].format(item=item, place=place)
+        case Op.USE:
+            return f"You turn on the {item}."
+        case Op.SLICE:
+            return f"You sliced the {item} with the {tables.objects[state.held]}."
+    return f"You {move.op} the {item} using the {place}."
+
+
+def _examine_place(tables: FastGame, state: State, receptacle: int) -> str:
+    name = tables.receptacles[receptacle]
+    inside = _listing([tables.objects[item] for item in state.contents[receptacle]])
+    if receptacle not in tables.openable:
+        return f"On the {name}, you see {inside}."
+    if receptacle in state.opened:
+        return f"The {name} is open. In it, you see {inside}."
+    return f"The {name} is closed."
+
+
+def _examine_item(tables: FastGame, state: State, item: int) -> str:
+    name = tables.objects[item]
+    if item in tables.containers:
+        inside = _listing([tables.objects[inner] for inner in tables.nested.get(item, ())])
+        return f"This is a normal {name}. In it, you see {inside}."
+    words = []
+    if item in state.hot:
+        words.append("hot")
+    elif item in state.cool:  # "cold" is only said of an object that is neither clean nor sliced
+        words.append("cool" if item in state.clean or item in state.sliced else "cold")
+    if item in state.clean:
+        words.append("clean")
+    if words:
+        return f"This is a {' and '.join(words)}{' sliced' if item in state.sliced else ''} {name}."
+    if item in tables.toggleable and item in state.toggled:
+        return f"This {name} is on."
+    if item in tables.sliceable and item in state.sliced:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."
+
+
+@cache
+def _help_text() -> str:
+    """The answer to `help`, which only the packaged dialect has. The text belongs to the `alfworld` package; without
+    it the answer is ours.
+    """
+    package = find_spec("alfworld")
+    if package is None or package.origin is None:
+        return _OUR_HELP
+    grammar = Path(package.origin).parent / "data" / "alfred.twl2"
+    found = _HELP.search(grammar.read_text()) if grammar.is_file() else None
+    return str(json.loads(found[1])).lstrip() if found else _OUR_HELP
 
 
 class FastEngine:
-    """`Environment` over shared tables. `snapshot` and `restore` carry hashable states between episodes."""
+    """`Environment` over shared tables. `snapshot` and `restore` carry states between episodes."""
 
     def __init__(self, tables: FastGame) -> None:
         self.tables = tables
-        self._state = tables.start
-        self._moves = legal(tables, self._state)
+        self.restore(tables.start)
 
     def reset(self) -> Observation:
-        """Starts the episode again."""
-        self.restore(self.tables.start)
-        return self._observe(welcome(self.tables, self._state))
+        tables = self.tables
+        self.restore(tables.start)
+        if self._state.location in tables.receptacles_at:
+            seen = _look(tables, self._state)
+        else:
+            placed = zip(tables.receptacles, tables.location_of, strict=True)
+            seen = _in_the_middle([name for name, place in placed if place != NOTHING])
+        return self._observe(_WELCOME.format(look=seen, sentence=tables.game.sentence))
 
     def step(self, action: str) -> Observation:
-        """Applies a command; one that is not admissible answers "Nothing happens." and changes nothing."""
+        """Apply a command. One that is not admissible is answered by "Nothing happens." and changes nothing."""
         move = self._moves.get(action.strip())
         if move is None:
             return self._observe(NOTHING_HAPPENS)
         self.restore(apply(self.tables, self._state, move))
-        return self._observe(describe(self.tables, self._state, move))
+        return self._observe(_feedback(self.tables, self._state, move))
 
     def close(self) -> None:
-        """Holds nothing that needs closing."""
+        """Nothing to release."""
 
     def snapshot(self) -> State:
         return self._state
@@ -317,10 +526,23 @@ class FastEngine:
         self._moves = legal(self.tables, state)
 
     def commands(self) -> tuple[str, ...]:
-        """What is admissible now, in the stock engine's order."""
+        """The admissible commands in the stock engine's order."""
         return tuple(sorted(self._moves))
 
     def _observe(self, text: str) -> Observation:
         won = self.tables.won(self._state)
-        place = place_text(self.tables, self._state)
-        return Observation(text=text, commands=self.commands(), won=won, done=won, place=place)
+        return Observation(text=text, commands=self.commands(), won=won, done=won, place=self._place())
+
+    def _place(self) -> str:
+        """`3 fridge 1 | mug 1 clean | fridge 1`: the location, the held object with its condition, open doors here.
+
+        Doors elsewhere do not count: after a few of them, no two episodes would ever be in the same place.
+        """
+        tables, state = self.tables, self._state
+        here = tables.receptacles_at.get(state.location, ())
+        names = [tables.receptacles[receptacle] for receptacle in here]
+        opened = [tables.receptacles[receptacle] for receptacle in here if receptacle in state.opened]
+        conditions = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced}
+        done = [name for name, items in conditions.items() if state.held in items]
+        held = "" if state.held == NOTHING else " ".join([tables.objects[state.held], *done])
+        return f"{state.location} {', '.join(names)} | {held} | {', '.join(opened)}"

@@ -4,22 +4,69 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rla.config import Config
+from rla.config.schema import without_effect
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.expert import contrast, expert_episode, to_compare
-from rla.envs.alfworld.games import AlfworldParams, engine_of, game_of_payload, household_params, tables_for
+from rla.envs.alfworld.edits import SCENE_KEYS, InvalidEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.engine import FastEngine, FastGame, tables_of
+from rla.envs.alfworld.expert import expert_episode
+from rla.envs.alfworld.game import game_of
+from rla.envs.alfworld.goals import wordings
 from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_policy
-from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, game_likeness, split_games, task_from_game
-from rla.envs.observation import Environment, offered
+from rla.envs.alfworld.proposals import game_course, propose_edits
+from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
+from rla.envs.observation import Environment
 from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla.envs.protocols import Ask, Proof
 from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
+
+# Phrases that a small model's tokenizer gives a token of their own; they save a third of the tokens of a text.
+_PHRASES = (
+    "you are in the middle of a room. looking quickly around you, you see a",
+    "your task is to:",
+    "you arrive at",
+    "nothing happens.",
+    ". on the",
+    ", you see a",
+    ", you see nothing.",
+    ", and a",
+    ", a",
+    "is closed.",
+    "is open. in it, you see a",
+    "is open. in it, you see nothing.",
+    "you open the",
+    "you close the",
+    "you pick up the",
+    "from the",
+    "you move the",
+    "you put the",
+    "to the",
+    "in/on the",
+    "using the",
+    "go to",
+    "judge:",
+    "score +1",
+    "score -1",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlfworldParams:
+    """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
+
+    engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
+    grammar: Literal["file", "packaged"] = "file"  # the wording of the game file, or of the installed package
+    # Engines that prove a changed task; auto: both if both are installed. Candidates record which it was.
+    verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
+    # Scenes of the training games, such as FloorPlan301, that do not train but make up the split held_out_rooms
+    held_out_rooms: tuple[str, ...] = ()
 
 
 class Alfworld:
@@ -30,10 +77,10 @@ class Alfworld:
     exact_text = False
 
     def __init__(self, edits: frozenset[str] = frozenset(), omitted: Collection[str] = ()) -> None:
-        """`edits`: the names that proposed edits may have; none: what is said below `propose`. `omitted`: kinds of
-        commands that the policy is never offered, so that no edit withholds them.
+        """`edits`: the keys that a proposed edit may have (empty: `SCENE_KEYS`). `omitted`: kinds of commands that the
+        policy is never offered, so that no edit needs to withhold them.
         """
-        self._edits, self._omitted = edits, omitted
+        self._edits, self._omitted = edits or SCENE_KEYS, omitted
 
     def tailored(self, config: Config) -> Alfworld:
         return Alfworld(frozenset(config.adaptation.edits), config.env.omit_commands)
@@ -43,7 +90,7 @@ class Alfworld:
         return frozenset(load_schema("edit")["properties"])
 
     def check(self, config: Config) -> None:
-        check_rooms(config.tasks, household_params(config).held_out_rooms)
+        check_rooms(config.tasks, config.env.own.held_out_rooms)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         return builtin_tasks(
@@ -56,8 +103,30 @@ class Alfworld:
             held_out=config.tasks.held_out(split),
         )
 
+    def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
+        return imported_games(config.tasks, split=split, rooms=config.env.own.held_out_rooms)
+
+    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
+        from rla.envs.alfworld.textworld import export_games
+
+        return export_games(tasks, folder)
+
     def make(self, task: Task, config: Config) -> Environment:
-        return engine_of(task, config)
+        fast = FastEngine(_tables(task, config))
+        if not self.slow(config):
+            return fast
+        from rla.envs.alfworld.textworld import StockEngine
+
+        return StockEngine(fast.tables.game, beside=fast)
+
+    def slow(self, config: Config) -> bool:
+        return bool(config.env.own.engine == "textworld")
+
+    def warm(self, config: Config) -> None:
+        if self.slow(config):
+            from rla.envs.alfworld.textworld import import_library
+
+            import_library()
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         return household_policy(config)
@@ -65,47 +134,29 @@ class Alfworld:
     def judge_prompt(self, config: Config) -> JudgePrompt:
         return household_judge(config)
 
-    def slow(self, config: Config) -> bool:
-        return household_params(config).engine == "textworld"
-
-    def warm(self, config: Config) -> None:
-        if household_params(config).engine == "textworld":
-            from rla.envs.alfworld.textworld import import_library
-
-            import_library()
-
-    def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        """Games of the folder that holds json_2.1.1, and of rooms that are held out (`rla.envs.alfworld.tasks`)."""
-        return split_games(config.tasks, split=split, rooms=household_params(config).held_out_rooms)
-
-    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
-        from rla.envs.alfworld.textworld import export_games
-
-        return export_games(tasks, folder)
-
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        return expert_episode(task, config, seed=seed, random_share=random_share)
+        return expert_episode(
+            _tables(task, config),
+            seed=seed,
+            random_share=random_share,
+            max_steps=config.env.max_steps,
+            omit=config.env.omit_commands,
+        )
 
     def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        return expert_episode(task, config, seed=seed, random_share=0.0)
+        return self.demonstrate(task, config, seed=seed, random_share=0.0)
 
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        rng = random.Random(seed)
-
-        def drawn(commands: Sequence[str], taken: str) -> list[str]:
-            left = [c for c in offered(commands, config.env.omit_commands) if c != taken]
-            return to_compare(rng, left) if others else []
-
-        goal = game_of_payload(task.payload).problem.goal
-        return label_steps(
-            tables_for(task, config), goal, actions, drawn, lambda labelled: contrast(rng, labelled, others)
-        )
+        omit = config.env.omit_commands
+        return label_steps(_tables(task, config), actions, others=others, omit=omit, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """Every word that a policy or judge of this environment may meet: catalogue, replies, and played episodes."""
-        yield from catalog.vocabulary()
+        """Every word that a policy or judge may read: types, wordings, numbers, reasons, and played episodes."""
+        yield " ".join(sorted(name.lower() for name in catalog.TYPES))
+        yield from wordings()
+        yield " ".join(str(number) for number in range(1, catalog.LARGEST_NUMBER + 1))
         judge = self.judge_prompt(config)
         yield from (judge.render(score, reason) for reason in REASONS for score in (1, -1))
         yield "judge: no action"
@@ -117,45 +168,31 @@ class Alfworld:
             yield played.final_observation
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:
-        """The turns of speech that make up most of a text: a third of the tokens is saved by naming them."""
-        return (*catalog.PHRASES, *(REASONS if config.judge.prompt == "plain" else ()))
+        return (*_PHRASES, *(REASONS if config.judge.prompt == "plain" else ()))
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
-        from rla.envs.alfworld.phases import game_course
-
-        return game_course(game_of_payload(task.payload).problem.goal, episodes)
+        return game_course(game_of(task.payload).problem.goal, episodes)
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Up to `count` edits drawn by rule, as JSON texts, in the order of `propose_edits`. What is offered changes
-        only where `adaptation.edits` says so.
-        """
-        from rla.envs.alfworld.edit_format import SCENE_KEYS
-        from rla.envs.alfworld.proposals import propose_edits
-
-        game, rng = game_of_payload(task.payload), random.Random(seed)
-        fields = self._edits or SCENE_KEYS
-        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, fields=fields)
+        """Up to `count` edits drawn by rule, as JSON texts, best first (`propose_edits`)."""
+        game, rng = game_of(task.payload), random.Random(seed)
+        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, fields=self._edits)
         return [edit.to_json() for edit in edits]
 
     def proposal_prompt(self) -> ProposalPrompt:
-        from rla.envs.alfworld.edit_format import SCENE_KEYS
-
-        return EditPrompt(self._edits or SCENE_KEYS)
+        return EditPrompt(self._edits)
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-        """The verified child of `task`; RejectedEdit with the reason otherwise."""
-        from rla.envs.alfworld.edit_format import InvalidEdit, parse_edit
-        from rla.envs.alfworld.editing import apply_edit, verify
-
-        parent = game_of_payload(task.payload)
+        """The verified child of `task`. Raises RejectedEdit with the reason."""
+        parent = game_of(task.payload)
         try:
             asked = parse_edit(edit)
             if idle := sorted({*asked.withhold} & {*self._omitted}):
                 raise InvalidEdit(f"{idle[0]} is withheld, which env.omit_commands withholds from every task")
             child = apply_edit(parent, asked)
-            plan_length = verify(child, parent=parent, root=game_of_payload(root.payload), others=taken)
+            plan_length = verify(child, parent=parent, root=game_of(root.payload), others=taken)
         except InvalidEdit as refused:
             raise RejectedEdit(str(refused)) from None
         return task_from_game(
@@ -172,9 +209,13 @@ class Alfworld:
         )
 
     def likeness(self, task: Task) -> str:
-        return game_likeness(game_of_payload(task.payload))
+        return game_of(task.payload).likeness()
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        from rla.envs.alfworld.editing import EngineProof
+        from rla.envs.alfworld.textworld import EngineProof
 
         return EngineProof(config)
+
+
+def _tables(task: Task, config: Config) -> FastGame:
+    return tables_of(task.payload, packaged=config.env.own.grammar == "packaged")

@@ -1,11 +1,11 @@
-"""The six goals of ALFWorld: as PDDL formulas, in ALFWorld's own words, and the hints that a task may carry.
+"""The six goals of ALFWorld: their PDDL formulas, the instructions that state them, and the hints of a task.
 
-A goal text is read as nested tuples of tokens, with its two type names blanked, and looked up among the six formulas:
-one of any other shape is refused instead of being approximated.
+A formula is parsed into nested tuples of tokens, its two type names are replaced by placeholders, and the result is
+looked up among the six known formulas. A formula of any other shape is rejected instead of being approximated.
 
-`sentence(goal, variant=v)` is what follows "Your task is to: " in the games; each kind has two wordings. A hint is one
-or two more sentences, always rendered from facts: where an instance lies at the start ("you can find a mug in cabinet
-3."), and how such a task is done ("to do this, take the mug, ..."). The signs are a-z, 0-9, space, comma and full stop.
+Each kind of goal has two wordings. A hint appends one or two sentences, always rendered from facts: the place of an
+object at the start ("you can find a mug in cabinet 3.") and the steps ("to do this, take the mug, ..."). Instructions
+consist of a-z, 0-9, space, comma and full stop.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-Form: TypeAlias = "str | tuple[Form, ...]"
+_Form: TypeAlias = "str | tuple[_Form, ...]"
 
 
 class TaskKind(StrEnum):
@@ -30,24 +30,26 @@ class TaskKind(StrEnum):
     LOOK = "look_at_obj_in_light"
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """Type names in ALFRED's casing, no "Type". `target_type` is the receptacle's (for LOOK the lamp's)."""
+class Treatment(NamedTuple):
+    """A command on an object, the facts that allow and record it, and the receptacle type that it needs."""
 
-    kind: TaskKind
-    object_type: str
-    target_type: str
+    verb: str
+    able: str
+    state: str
+    device: str
 
+
+TREATMENTS = {
+    TaskKind.CLEAN: Treatment("clean", "cleanable", "isClean", "SinkBasin"),
+    TaskKind.HEAT: Treatment("heat", "heatable", "isHot", "Microwave"),
+    TaskKind.COOL: Treatment("cool", "coolable", "isCool", "Fridge"),
+}
 
 _TREATED = """(exists (?r - receptacle) (exists (?o - object) (and ({able} ?o)
     (objectType ?o {object}Type) (receptacleType ?r {target}Type) ({state} ?o) (inReceptacle ?o ?r))))"""
-
-FORMULAS: dict[TaskKind, str] = {
+_FORMULAS: dict[TaskKind, str] = {
     TaskKind.PLACE: """(exists (?r - receptacle) (exists (?o - object) (and (inReceptacle ?o ?r)
     (objectType ?o {object}Type) (receptacleType ?r {target}Type))))""",
-    TaskKind.CLEAN: _TREATED.replace("{able}", "cleanable").replace("{state}", "isClean"),
-    TaskKind.HEAT: _TREATED.replace("{able}", "heatable").replace("{state}", "isHot"),
-    TaskKind.COOL: _TREATED.replace("{able}", "coolable").replace("{state}", "isCool"),
     TaskKind.TWO: """(exists (?r - receptacle) (exists (?o1 - object) (and
     (objectType ?o1 {object}Type) (receptacleType ?r {target}Type) (inReceptacle ?o1 ?r)
     (exists (?o2 - object) (and (not (= ?o1 ?o2))
@@ -56,55 +58,15 @@ FORMULAS: dict[TaskKind, str] = {
     (objectType ?ot {target}Type) (toggleable ?ot) (isToggled ?ot)
     (receptacleAtLocation ?r ?l) (atLocation ?a ?l) (inReceptacle ?ot ?r)))
     (exists (?o - object ?a - agent) (and (objectType ?o {object}Type) (holds ?a ?o)))""",
+    **{
+        kind: _TREATED.replace("{able}", treatment.able).replace("{state}", treatment.state)
+        for kind, treatment in TREATMENTS.items()
+    },
 }
-
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _TYPE = re.compile(r"(?<=\s)([A-Za-z]+)Type\b")
 
-
-def render_goal(goal: Goal) -> str:
-    """The PDDL formula of `goal`, from `(and` to its closing bracket."""
-    body = FORMULAS[goal.kind].replace("{object}", goal.object_type).replace("{target}", goal.target_type)
-    return f"(and {body})"
-
-
-def parse_goal(text: str) -> Goal | None:
-    """The goal that the formula `text` states, or nothing when it is none of the six."""
-    types = list(dict.fromkeys(_TYPE.findall(text)))
-    if len(types) != 2:
-        return None
-    for object_type, target_type in (types, types[::-1]):
-        blanks = {object_type: "{object}Type", target_type: "{target}Type"}
-        kind = _KIND_OF.get(read_form(_with_types(text, blanks)))
-        if kind is not None:
-            return Goal(kind, object_type, target_type)
-    return None
-
-
-def _with_types(text: str, names: dict[str, str]) -> str:
-    return _TYPE.sub(lambda found: names[found[1]], text)
-
-
-def read_form(text: str) -> Form | None:
-    """The one bracketed expression in `text` as nested tuples of tokens; nothing where they do not match."""
-    stack: list[list[Form]] = [[]]
-    for token in _TOKEN.findall(text):
-        if token == "(":
-            stack.append([])
-        elif token == ")":
-            if len(stack) == 1:
-                return None
-            done = tuple(stack.pop())
-            stack[-1].append(done)
-        else:
-            stack[-1].append(token)
-    return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
-
-
-_KIND_OF = {read_form(f"(and {formula})"): kind for kind, formula in FORMULAS.items()}
-
-
-TEMPLATES: dict[TaskKind, tuple[str, str]] = {
+_WORDINGS: dict[TaskKind, tuple[str, str]] = {
     TaskKind.PLACE: ("put a {item} in {target}.", "put some {item} on {target}."),
     TaskKind.CLEAN: ("put a clean {item} in {target}.", "clean some {item} and put it in {target}."),
     TaskKind.HEAT: ("put a hot {item} in {target}.", "heat some {item} and put it in {target}."),
@@ -113,10 +75,15 @@ TEMPLATES: dict[TaskKind, tuple[str, str]] = {
     TaskKind.LOOK: ("look at {item} under the {target}.", "examine the {item} with the {target}."),
 }
 VARIANTS = 2
-
+# The wordings as patterns. Games disagree on "in" and "on", so a pattern accepts both.
+PATTERNS: list[tuple[TaskKind, re.Pattern[str]]] = [
+    (kind, re.compile(re.sub(r" (in|on) \{", " (?:in|on) {", text[:-1]).format(item=r"(\w+)", target=r"(\w+)")))
+    for kind, texts in _WORDINGS.items()
+    for text in texts
+]
 WHERE_START = "you can find"
 HOW_START = "to do this,"
-HOW: dict[TaskKind, str] = {
+_HOW: dict[TaskKind, str] = {
     TaskKind.PLACE: "take the {item}, go to a {target} and put it there.",
     TaskKind.CLEAN: "take the {item}, clean it with a sinkbasin, go to a {target} and put it there.",
     TaskKind.HEAT: "take the {item}, heat it with a microwave, go to a {target} and put it there.",
@@ -127,7 +94,7 @@ HOW: dict[TaskKind, str] = {
 
 
 class Hint(StrEnum):
-    """What a task tells beyond its goal."""
+    """What the instruction tells beyond the goal."""
 
     NONE = "none"
     WHERE = "where"
@@ -142,46 +109,102 @@ class Hint(StrEnum):
     def tells_how(self) -> bool:
         return self in (Hint.HOW, Hint.WHERE_AND_HOW)
 
+    @property
+    def told(self) -> int:
+        """How many of the two it tells."""
+        return self.tells_where + self.tells_how
 
-def sentence(goal: Goal, *, variant: int) -> str:
-    """The instruction for `goal` in wording `variant` (0 or 1)."""
-    return _fill(TEMPLATES[goal.kind][variant], goal)
+    @classmethod
+    def telling(cls, *, where: bool, how: bool) -> Hint:
+        if where:
+            return cls.WHERE_AND_HOW if how else cls.WHERE
+        return cls.HOW if how else cls.NONE
 
-
-def variant_of(goal: Goal, text: str) -> int:
-    """Which wording `text` starts with; 0 when it is neither."""
-    return next((v for v in range(VARIANTS) if text.startswith(sentence(goal, variant=v))), 0)
-
-
-def hint_sentences(goal: Goal, hint: Hint, *, places: Sequence[str]) -> str:
-    """The sentences of `hint`; `places` are receptacle names as the player sees them ("cabinet 3")."""
-    parts = []
-    if hint.tells_where:
-        found = " and ".join(f"{_article(goal.object_type)} in {place}" for place in places)
-        parts.append(f"{WHERE_START} {found}.")
-    if hint.tells_how:
-        parts.append(f"{HOW_START} {_fill(HOW[goal.kind], goal)}")
-    return " ".join(parts)
+    @classmethod
+    def of(cls, instruction: str) -> Hint:
+        """The hint that an instruction carries."""
+        return cls.telling(where=f" {WHERE_START} " in instruction, how=f" {HOW_START} " in instruction)
 
 
-def hint_of(text: str) -> Hint:
-    """The hint that the instruction `text` carries."""
-    where, how = f" {WHERE_START} " in text, f" {HOW_START} " in text
-    if where:
-        return Hint.WHERE_AND_HOW if how else Hint.WHERE
-    return Hint.HOW if how else Hint.NONE
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Type names are in ALFRED's casing, without "Type". `target_type` is a receptacle type, for LOOK a lamp type."""
+
+    kind: TaskKind
+    object_type: str
+    target_type: str
+
+    @property
+    def item(self) -> str:
+        """The object type as it appears in the game's texts."""
+        return self.object_type.lower()
+
+    @property
+    def needed(self) -> int:
+        """How many objects the goal needs."""
+        return 2 if self.kind is TaskKind.TWO else 1
+
+    def formula(self) -> str:
+        """The PDDL formula, from `(and` to its closing bracket."""
+        body = _FORMULAS[self.kind].replace("{object}", self.object_type).replace("{target}", self.target_type)
+        return f"(and {body})"
+
+    def sentence(self, variant: int) -> str:
+        """The instruction in wording `variant` (0 or 1)."""
+        return self.filled(_WORDINGS[self.kind][variant])
+
+    def variant_of(self, instruction: str) -> int:
+        """The wording that an instruction starts with; 0 if neither matches."""
+        return next((v for v in range(VARIANTS) if instruction.startswith(self.sentence(v))), 0)
+
+    def hint_text(self, hint: Hint, *, places: Sequence[str]) -> str:
+        """The sentences of `hint`. `places` are names of receptacles as the player sees them ("cabinet 3")."""
+        parts = []
+        if hint.tells_where:
+            found = " and ".join(f"a {self.item} in {place}" for place in places)
+            parts.append(f"{WHERE_START} {found}.")
+        if hint.tells_how:
+            parts.append(f"{HOW_START} {self.filled(_HOW[self.kind])}")
+        return " ".join(parts)
+
+    def filled(self, template: str) -> str:
+        return template.format(item=self.item, target=self.target_type.lower())
 
 
-def phrases() -> Iterator[str]:
-    """Every wording there is, with its names left out."""
-    templates = [*(text for pair in TEMPLATES.values() for text in pair), *HOW.values()]
+def parse_goal(formula: str) -> Goal | None:
+    """The goal that a PDDL formula states, None if it is not one of the six."""
+    types = list(dict.fromkeys(_TYPE.findall(formula)))
+    if len(types) != 2:
+        return None
+    for object_type, target_type in (types, types[::-1]):
+        blanks = {object_type: "{object}Type", target_type: "{target}Type"}
+        kind = _KIND_OF.get(_parsed(_TYPE.sub(lambda found, blanks=blanks: blanks[found[1]], formula)))  # type: ignore[misc]
+        if kind is not None:
+            return Goal(kind, object_type, target_type)
+    return None
+
+
+def _parsed(text: str) -> _Form | None:
+    """The one bracketed expression in `text` as nested tuples of tokens; None if the brackets do not match."""
+    stack: list[list[_Form]] = [[]]
+    for token in _TOKEN.findall(text):
+        if token == "(":
+            stack.append([])
+        elif token != ")":
+            stack[-1].append(token)
+        elif len(stack) > 1:
+            done = tuple(stack.pop())
+            stack[-1].append(done)
+        else:
+            return None
+    return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
+
+
+_KIND_OF = {_parsed(f"(and {formula})"): kind for kind, formula in _FORMULAS.items()}
+
+
+def wordings() -> Iterator[str]:
+    """Every wording of instructions and hints, without the names in it."""
+    templates = [*(text for pair in _WORDINGS.values() for text in pair), *_HOW.values()]
     yield from (template.format(item="", target="") for template in templates)
     yield f"{WHERE_START} a in and a. {HOW_START}"
-
-
-def _fill(template: str, goal: Goal) -> str:
-    return template.format(item=goal.object_type.lower(), target=goal.target_type.lower())
-
-
-def _article(type_name: str) -> str:
-    return f"a {type_name.lower()}"

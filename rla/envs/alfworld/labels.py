@@ -1,28 +1,30 @@
-"""Ground truth about steps: did the action help, judged with the solver and with what had been seen.
+"""Ground truth about steps: did the action help, according to the solver and to what had been seen.
 
-A step helps (+1) when the solver's remaining distance to the goal becomes smaller than it has ever been in the episode,
-or when it looks into a place never looked into while an object that the goal still needs has not been seen, and that
-place is a likely one: the object is there at least `SHARE_OF_BEST` times as often as in the likeliest place not yet
-visited (`priors.share`). Without that condition any order of search earns the same, and where to look is not learnt.
+A step helps (+1) if the solver's remaining distance to the goal becomes smaller than ever before in the episode, or if
+it looks into a likely place for the first time while an object that the goal needs has not been seen. A place is likely
+if it holds the object at least `SHARE_OF_BEST` times as often (`catalog.share`) as the likeliest unvisited place.
+Without that condition any order of search would earn the same, and the policy would not learn where to look.
 
-Everything else (-1) does not help: a command that is not admissible, a look into an unlikely place, a return to a known
-one, a step away from the goal, and the way back from there: who takes a thing, puts it back and takes it again would
-earn +1 each second step otherwise, more than an honest search does, and a policy that trains on such labels learns just
-that. The short reason names the case.
+All other steps do not help (-1): inadmissible commands, looks into unlikely places, returns to known places, steps away
+from the goal, and the way back from there. Otherwise an agent that takes an object, puts it back and takes it again
+would earn +1 every second step, more than an honest search, and a policy would learn to do so. The reason names the
+case.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from math import inf
+from random import Random
 
-from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.priors import share
-from rla.envs.alfworld.problem import Goal, TaskKind
+from rla.envs.alfworld.catalog import share
+from rla.envs.alfworld.engine import GO, FastEngine, FastGame, State
+from rla.envs.alfworld.expert import random_action
+from rla.envs.alfworld.goals import Goal
 from rla.envs.alfworld.solver import remaining
-from rla.envs.alfworld.tables import State
+from rla.envs.observation import offered
 from rla.envs.views import Labelled
 
 PROGRESS = {
@@ -41,57 +43,46 @@ USELESS = "it does not help"
 REASONS = (*dict.fromkeys(PROGRESS.values()), TREATS, LIKELY, UNLIKELY, REFUSED, AGAIN, USELESS)
 
 SHARE_OF_BEST = 0.5
-SEARCHES = ("go to ", "open ")
+WAYS = 6  # `go to` commands among the alternatives to an action
 
 
-class Sight:
-    """What the agent has seen: instances of the goal's object type, and places looked into."""
+class Search:
+    """An agent's search: the instances of the goal's object type that it has seen, and the places it has visited."""
 
     def __init__(self, goal: Goal) -> None:
-        self._item = goal.object_type.lower()
-        self._objects = re.compile(rf"\b{re.escape(self._item)} \d+")
-        self._needed = 2 if goal.kind is TaskKind.TWO else 1
+        self._item, self._needed = goal.item, goal.needed
+        self._objects = re.compile(rf"\b{re.escape(goal.item)} \d+")
         self._seen: set[str] = set()
-        self._places: set[str] = set()
+        self._visited: set[str] = set()
 
-    def read(self, text: str) -> None:
-        self._seen.update(self._objects.findall(text.lower()))
+    def read(self, action: str, observation: str) -> None:
+        """Take in an action and its result."""
+        self._visited.add(action)
+        self._seen.update(self._objects.findall(observation.lower()))
 
-    def look(self, action: str, offered: Sequence[str]) -> str | None:
-        """Why `action` is a good or bad search; None where it visits or opens no new place, or nothing is unseen."""
-        if not action.startswith(SEARCHES) or action in self._places or len(self._seen) >= self._needed:
+    def judge(self, action: str, commands: Sequence[str]) -> str | None:
+        """LIKELY or UNLIKELY if `action` looks into a new place while objects are missing, else None."""
+        if not action.startswith((GO, "open ")) or action in self._visited or len(self._seen) >= self._needed:
             return None
-        left = (other for other in offered if other.startswith("go to ") and other not in self._places)
+        left = (other for other in commands if other.startswith(GO) and other not in self._visited)
         best = max(map(self._chance, left), default=0)
         return LIKELY if self._chance(action) >= SHARE_OF_BEST * best else UNLIKELY
 
     def _chance(self, action: str) -> float:
-        verb = next(verb for verb in SEARCHES if action.startswith(verb))
-        return share(self._item, action.removeprefix(verb).partition(" ")[0])
-
-    def did(self, action: str) -> None:
-        self._places.add(action)
-
-
-def nothing_else(offered: Sequence[str], taken: str) -> Sequence[str]:
-    return ()
+        return share(self._item, action.removeprefix(GO).removeprefix("open ").partition(" ")[0])
 
 
 def label_steps(
-    tables: FastGame,
-    goal: Goal,
-    actions: Sequence[str],
-    others: Callable[[Sequence[str], str], Sequence[str]] = nothing_else,
-    keep: Callable[[list[Labelled]], list[Labelled]] = list,
+    tables: FastGame, actions: Sequence[str], *, others: int = 0, omit: Collection[str] = (), seed: int = 0
 ) -> list[list[Labelled]]:
-    """Labels of each action of an episode, replayed from the start; after it those of `others(offered, action)` that
-    `keep` picks from them.
-    """
-    engine = FastEngine(tables)
-    offered = engine.reset().commands
-    sight = Sight(goal)
+    """Per step the label of its action, followed by the labels of up to `others` alternatives.
 
-    @cache  # before a step it is what it was after the one before, and useless steps change nothing
+    The episode is replayed from the start. Alternatives are offered commands, except those of a kind in `omit`.
+    """
+    rng, search, engine = Random(seed), Search(tables.goal), FastEngine(tables)
+    commands = engine.reset().commands
+
+    @cache  # the state before a step is the one after the step before, and useless steps change nothing
     def distance(state: State) -> float:
         left = remaining(tables, state)
         return inf if left is None else left
@@ -102,12 +93,17 @@ def label_steps(
         engine.restore(state)
         observation = engine.step(action)
         before, after = distance(state), distance(engine.snapshot())
-        score, reason = judge(
-            action,
-            admissible=action in offered,
-            closer=after < nearest,
-            look=sight.look(action, offered),
-        )
+        verb = action.partition(" ")[0]
+        looks = search.judge(action, commands)
+        if action not in commands:
+            score, reason = -1, REFUSED
+        elif after < nearest:
+            score, reason = 1, PROGRESS.get(verb, TREATS)
+        elif looks:
+            score, reason = (1 if looks == LIKELY else -1), looks
+        else:
+            idle = verb in ("go", "open", "close", "look", "examine", "inventory")
+            score, reason = -1, AGAIN if idle else USELESS
         return Labelled(
             action=action, next_observation=observation.text, score=score, reason=reason, before=before, after=after
         )
@@ -115,22 +111,39 @@ def label_steps(
     labels = []
     for action in actions:
         state = engine.snapshot()
-        alternatives = keep([attempt(state, other) for other in others(offered, action)])
+        alternatives: list[Labelled] = []
+        if others:
+            left = [command for command in offered(commands, omit) if command != action]
+            alternatives = contrast(rng, [attempt(state, one) for one in to_compare(rng, left)], others)
         taken = attempt(state, action)
         labels.append([taken, *alternatives])
-        sight.did(action)
-        sight.read(taken.next_observation)
-        offered = engine.commands()
+        search.read(action, taken.next_observation)
+        commands = engine.commands()
         nearest = min(nearest, distance(engine.snapshot()))
     return labels
 
 
-def judge(action: str, *, admissible: bool, closer: bool, look: str | None) -> tuple[int, str]:
-    verb = action.partition(" ")[0]
-    if not admissible:
-        return -1, REFUSED
-    if closer:
-        return 1, PROGRESS.get(verb, TREATS)
-    if look:
-        return (1 if look == LIKELY else -1), look
-    return -1, AGAIN if verb in ("go", "open", "close", "look", "examine", "inventory") else USELESS
+def to_compare(rng: Random, commands: Sequence[str]) -> list[str]:
+    """All commands except most of the `go to`, which are too many to label: a sample of `WAYS` of them."""
+    going = [command for command in commands if command.startswith(GO)]
+    return [c for c in commands if not c.startswith(GO)] + sorted(rng.sample(going, min(WAYS, len(going))))
+
+
+def contrast(rng: Random, labelled: Sequence[Labelled], count: int) -> list[Labelled]:
+    """Up to `count` of them in pairs: one that helps and, if possible, one of the same verb that does not.
+
+    In an even draw nine of ten actions that take something take the wrong object, and a judge would learn that taking
+    is wrong.
+    """
+    left = list(labelled)
+    kept: list[Labelled] = []
+    while left and len(kept) < count:
+        wanted = 1 if len(kept) % 2 == 0 else -1
+        verb = kept[-1].action.split(" ", 1)[0] if wanted < 0 else ""
+        found = [one for one in left if one.score == wanted]
+        near = [one for one in found if one.action.split(" ", 1)[0] == verb] or found or left
+        names = [one.action for one in near]
+        chosen = near[names.index(random_action(rng, names))]
+        left.remove(chosen)
+        kept.append(chosen)
+    return kept

@@ -1,29 +1,26 @@
-"""How ALFWorld's policy and judge are asked and read, what a language model is told to change, and its answer's schema.
+"""How ALFWorld's policy and judge are prompted, and how a language model is asked to change a task.
 
 `plain`: bare observations and commands, for small models trained on them. `published`: instructions for chat models;
 the policy answers with the boxed index of a command, the judge with a boxed 1 or -1.
 
-The schema of an edit is `schemas/edit.schema.json` with the scene's own names and the catalogue's types in place of
-patterns, so that an engine that holds a reply to it can name nothing else. The reply is read as strictly without it.
+The schema for a reply is `schemas/edit.schema.json` with the scene's names and the catalogue's types in place of
+patterns, so an engine that decodes by it can name nothing else. `parse_edit` reads the reply as strictly without it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from functools import lru_cache
 from typing import Any
 
 from rla.config import Config
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import SCENE_KEYS, Add, Edit, MoveEdit, edit_type_names
-from rla.envs.alfworld.editing import ids_by_name
-from rla.envs.alfworld.goals import Hint, hint_of
+from rla.envs.alfworld.edits import Add, Edit, MoveEdit
+from rla.envs.alfworld.engine import GO, KINDS
+from rla.envs.alfworld.game import Layout, game_of
+from rla.envs.alfworld.goals import TREATMENTS, Hint, TaskKind
 from rla.envs.alfworld.labels import REASONS
-from rla.envs.alfworld.layout import DEVICES, Layout, layout_of
-from rla.envs.alfworld.problem import Game, TaskKind
-from rla.envs.alfworld.tables import GO, KINDS
-from rla.envs.alfworld.tasks import game_of
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge, quoted
 from rla.envs.prompts import JudgePrompt
 from rla.envs.views import Message, ProposalView
@@ -70,25 +67,24 @@ CLOSING = "The change, as one JSON object:"
 
 
 def household_policy(config: Config) -> ChatPrompt:
-    """`reply: text`: the user turn is the observation, the reply is the command itself. Otherwise the commands are
-    numbered, and the reply reasons first.
+    """With `reply: text` the user turn is the observation and the reply is the command itself. Otherwise the commands
+    are numbered, and the reply reasons first.
     """
-    repeat_task = config.policy.repeat_task
-    if config.policy.reply == "text":
+    repeat_task, reply = config.policy.repeat_task, config.policy.reply
+    if reply == "text":
         return ChatPrompt(repeat_task=repeat_task, listed=False, heading=WELCOME)
-    reply = config.policy.reply
     return ChatPrompt(reply=reply, rules=f"{RULES} {ANSWER[reply]}", repeat_task=repeat_task)
 
 
 def household_judge(config: Config) -> JudgePrompt:
-    """By `judge.prompt`: for small models, or the published rubric."""
+    """`judge.prompt` chooses the prompt for small models or the published rubric."""
     if config.judge.prompt == "published":
         return ChatJudge(rubric=RUBRIC)
     return PlainJudge(repeat_task=config.policy.repeat_task, reasons=REASONS, heading=WELCOME)
 
 
 class EditPrompt:
-    """`rla.envs.protocols.ProposalPrompt` of ALFWorld. `fields`: the names that an edit may have."""
+    """`rla.envs.prompts.ProposalPrompt` of ALFWorld. `fields`: the keys that an edit may have."""
 
     criticised = True
 
@@ -97,108 +93,90 @@ class EditPrompt:
 
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         game = game_of(task.payload)
+        layout, goal = Layout.of(game.problem), game.problem.goal
+        told = {
+            "kinds": ", ".join(TaskKind),
+            "offered": ", ".join(KINDS),
+            "withheld": ", ".join(game.withheld) or "nothing",
+        }
+        edits = (edit for edit in _examples(layout) if edit.fields().keys() <= self._fields)
         rubric = EDIT_RUBRIC.format(
             wanted=WANTED[view.direction],
-            keys=keys_told(game, self._fields),
-            example="\n".join(examples(game, self._fields)),
+            keys="\n".join(line.format(**told) for key, line in KEYS_TOLD.items() if key in self._fields),
+            example="\n".join(edit.to_json() for edit in edits),
             quoted=QUOTED,
         )
+        hint = Hint.of(game.sentence)
         parts = {
             "Task": task.instruction,
-            "Goal": goal_line(game),
+            "Goal": f"{goal.kind}, object_type {goal.object_type}, target_type {goal.target_type}, hint {hint}",
             "Won": f"{view.accuracy:.0%} of the episodes",
             "What the critic says": view.critique or "(nothing)",
-            "Scene": scene(game),
+            "Scene": "\n".join([*_contents(layout), "", *_abilities(layout)]),
         }
         return [{"role": "user", "content": f"{rubric}\n\n{quoted(parts)}\n\n{CLOSING}"}]
 
     def schema(self, task: Task) -> dict[str, Any]:
-        return edit_schema_of(task.payload, self._fields)
-
-
-def keys_told(game: Game, fields: Set[str]) -> str:
-    """A line on each key that an edit may have."""
-    told = {
-        "kinds": ", ".join(TaskKind),
-        "offered": ", ".join(KINDS),
-        "withheld": ", ".join(game.withheld) or "nothing",
-    }
-    return "\n".join(line.format(**told) for key, line in KEYS_TOLD.items() if key in fields)
+        return _schema(task.payload, self._fields)
 
 
 @lru_cache(maxsize=64)
-def edit_schema_of(payload: str, wanted: frozenset[str] = SCENE_KEYS) -> dict[str, Any]:
-    """The edit schema with the names of this scene and the `wanted` keys. Do not change what is returned."""
+def _schema(payload: str, wanted: frozenset[str]) -> dict[str, Any]:
+    """The schema of edits with the names of this scene and the `wanted` keys. Shared: do not change it."""
     game = game_of(payload)
-    layout, names = layout_of(game.problem), ids_by_name(game.problem)
-    places = [name for name, identifier in names.items() if identifier in layout.receptacles]
-    items = [name for name, identifier in names.items() if movable(layout, identifier)]
+    layout = Layout.of(game.problem)
+    places = sorted(name for identifier, name in layout.names.items() if identifier in layout.receptacles)
+    items = sorted(name for identifier, name in layout.names.items() if layout.movable(identifier))
     schema = copy.deepcopy(load_schema("edit"))
     kept = {key: schema[key] for key in ("type", "additionalProperties", "minProperties", "properties")}
-    types, place = {"enum": sorted(edit_type_names())}, {"enum": sorted(places)}
     fields: dict[str, Any] = kept["properties"]
+    types, place, item = {"enum": sorted(catalog.TYPES)}, {"enum": places}, {"enum": items}
     for key in ("object_type", "target_type"):
         fields["goal"]["properties"][key] = types
     fields["add"]["items"]["properties"] |= {"object_type": types, "to": place}
-    fields["move"]["items"]["properties"] = {"object": {"enum": sorted(items)}, "to": place}
-    fields["remove"]["items"]["properties"] = {"object": {"enum": sorted(items)}}
-    ways = [GO + name for name in sorted(places)]
-    fields["withhold"]["items"] = {"enum": [*KINDS, *ways]}
+    fields["move"]["items"]["properties"] = {"object": item, "to": place}
+    fields["remove"]["items"]["properties"] = {"object": item}
+    fields["withhold"]["items"] = {"enum": [*KINDS, *(GO + name for name in places)]}
     fields["give"]["items"] = {"enum": list(game.withheld)}
-    missing: tuple[str, ...] = () if items else ("move", "remove")
-    missing += () if game.withheld else ("give",)
-    kept["properties"] = {key: field for key, field in fields.items() if key in wanted and key not in missing}
+    idle = {*(() if items else ("move", "remove")), *(() if game.withheld else ("give",))}
+    kept["properties"] = {key: field for key, field in fields.items() if key in wanted and key not in idle}
     return kept
 
 
-def movable(layout: Layout, identifier: str) -> bool:
-    """Whether an edit may move or remove it."""
-    kind = layout.objects.get(identifier)
-    return kind is not None and kind not in catalog.FIXED and layout.flag("pickupable", identifier)
-
-
-def goal_line(game: Game) -> str:
-    goal, hint = game.problem.goal, hint_of(game.sentence)
-    return f"{goal.kind}, object_type {goal.object_type}, target_type {goal.target_type}, hint {hint}"
-
-
-def scene(game: Game) -> str:
-    """What stands where, and what can be done with the types that are there."""
-    layout = layout_of(game.problem)
-    names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
+def _contents(layout: Layout) -> list[str]:
+    """Per receptacle a line with its contents."""
     inside: dict[str, list[str]] = {}
     for item, place in layout.inside.items():
-        if item in names:
-            inside.setdefault(place, []).append(names[item])
-    lines = [
-        f"{names[place]}{' (closed)' if layout.closed(place) else ''}: {', '.join(inside.get(place, ())) or '-'}"
+        if item in layout.names:
+            inside.setdefault(place, []).append(layout.names[item])
+    return [
+        f"{layout.names[place]}{' (closed)' * layout.closed(place)}: {', '.join(inside.get(place, ())) or '-'}"
         for place in layout.receptacles
-        if place in names
+        if place in layout.names
     ]
-    return "\n".join([*lines, "", *abilities(layout)])
 
 
-def abilities(layout: Layout) -> list[str]:
-    """Per treatment the types of this scene that can have it, and per type of receptacle the types that it may hold."""
-    present = sorted({layout.objects[item] for item in layout.inside if item in layout.objects})
+def _abilities(layout: Layout) -> list[str]:
+    """The types that are present, those that each treatment applies to, and those that each receptacle type holds."""
+    types = {item: layout.objects[item] for item in layout.inside if item in layout.objects}
+    present = sorted(set(types.values()))
     lines = [f"Types: {', '.join(present)}"]
-    for kind, (able, device) in DEVICES.items():
-        types = {layout.objects[item] for item in layout.inside if layout.flag(able, item) and item in layout.objects}
-        if types and layout.of_type(device):
-            lines.append(f"{kind}: {', '.join(sorted(types))}")
-    lamps = {layout.objects[item] for item in layout.inside if layout.flag("toggleable", item)}
-    lines += [f"{TaskKind.LOOK}: under {', '.join(sorted(lamps))}"] if lamps else []
+    for kind, treatment in TREATMENTS.items():
+        treated = {of for item, of in types.items() if layout.flag(treatment.able, item)}
+        if treated and layout.of_type(treatment.device):
+            lines.append(f"{kind}: {', '.join(sorted(treated))}")
+    if lamps := {of for item, of in types.items() if layout.flag("toggleable", item)}:
+        lines.append(f"{TaskKind.LOOK}: under {', '.join(sorted(lamps))}")
     for place in sorted(set(layout.receptacles.values())):
-        held = [kind for kind in present if (place, kind) in layout.can_contain]
-        lines += [f"{place} may hold: {', '.join(held)}"] if held else []
+        if held := [kind for kind in present if (place, kind) in layout.can_contain]:
+            lines.append(f"{place} may hold: {', '.join(held)}")
     return lines
 
 
-def examples(game: Game, fields: Set[str] = SCENE_KEYS) -> Sequence[str]:
-    """Edits in the names of this scene, at most three; that they are legal is not promised."""
-    layout = layout_of(game.problem)
-    names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
-    items = [item for item in layout.inside if movable(layout, item) and item in names]
+def _examples(layout: Layout) -> list[Edit]:
+    """Edits with the names of this scene, not necessarily legal ones."""
+    names = layout.names
+    items = [item for item in layout.inside if layout.movable(item) and item in names]
     found = [Edit(hint=Hint.WHERE)]
     if items:
         item, place = items[0], layout.inside[items[0]]
@@ -208,5 +186,4 @@ def examples(game: Game, fields: Set[str] = SCENE_KEYS) -> Sequence[str]:
             Edit(adds=(Add(object_type=layout.objects[item], to=names[place], count=1),)),
         ]
     way = next((GO + names[place] for place in layout.receptacles if place in names), "examine")
-    found.append(Edit(withhold=("close", way)))
-    return [edit.to_json() for edit in found if edit.keys() <= fields]
+    return [*found, Edit(withhold=("close", way))]

@@ -1,336 +1,352 @@
-"""Edits drawn by rule that make a game harder or easier, each proven, each shifting the effort the asked way.
+"""Edits drawn by rule that make a game harder or easier. Each is proven and shifts the effort in the asked direction.
 
-Effort = plan length + places an agent must look into before it has found what the goal needs, when it goes
-through the receptacles by how often their type holds such an object in the training games.
-A "where" hint saves the looking; a closed door costs one command more, which the plan length counts.
+Effort = plan length + receptacles that an agent looks into before it has found the objects that the goal needs, if it
+searches by how often their types hold such an object in the training games. A "where" hint saves the search; a closed
+door costs one more command, which the plan length counts.
 
-A rule looks at a game and suggests one change, or none. What it suggests is neither proven nor known to help;
-`propose_edits` keeps what is and does. `FOCUSED` says which rules change which phase of an episode. The rules of
-`OFFER_HARDER` and `OFFER_EASIER` keep the goal and the scene, and withhold commands or give them back:
+A rule looks at a game and suggests one change, or None. Suggestions are neither proven nor known to help;
+`propose_edits` keeps those that are. A `Course` tells in which phase of a task its episodes ended, and `_RULES` which
+rules change that phase:
 
-    easier   ways to places that the task does not need; `close` and `open` where no plan needs them; the way to a thing
-    harder   the way to what would be found first; the way to one of several targets; anything given back that misleads
+    finding   until an object of the goal's type has been seen     treating  until one was cleaned, heated or cooled
+    taking    until one was picked up                              placing   until the end (LOOK: the lamp)
+
+Some rules keep goal and scene, and withhold commands or give them back:
+
+    easier   withhold ways to places that the task does not need, and `close` or `open` if no plan needs them; give back
+             the way to an object
+    harder   withhold the way to the objects found first or to one of several targets; give back commands that mislead
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edit_format import MAX_ITEMS, OFFER_KEYS, SCENE_KEYS, Add, Edit, InvalidEdit, MoveEdit
-from rla.envs.alfworld.editing import apply_edit, ids_by_name, unreachable, verify
-from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of
-from rla.envs.alfworld.layout import DEVICES, Layout, layout_of, legal_goals
-from rla.envs.alfworld.phases import FINDING, PLACING, TAKING, TREATING
-from rla.envs.alfworld.priors import UNLIKELY, share
-from rla.envs.alfworld.problem import Game
+from rla.envs.alfworld.catalog import UNLIKELY, share
+from rla.envs.alfworld.edits import (
+    MAX_ITEMS,
+    OFFER_KEYS,
+    SCENE_KEYS,
+    Add,
+    Edit,
+    InvalidEdit,
+    MoveEdit,
+    apply_edit,
+    verify,
+)
+from rla.envs.alfworld.engine import GO, FastGame, withheld_place
+from rla.envs.alfworld.game import Game, Layout
+from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
-from rla.envs.alfworld.tables import GO, withheld_place
+from rla.envs.views import Course, Phase
 from rla.store.records import Direction
 
-LENGTH: dict[TaskKind, int] = {
-    TaskKind.PLACE: 0,
-    TaskKind.LOOK: 0,
-    TaskKind.CLEAN: 1,
-    TaskKind.HEAT: 1,
-    TaskKind.COOL: 1,
-    TaskKind.TWO: 2,
-}
-"""Kinds by how many commands their shortest plans need."""
+HARDER, EASIER = Direction.HARDER, Direction.EASIER
+FINDING, TAKING, TREATING, PLACING = "finding", "taking", "treating", "placing"
+TRIES_PER_EDIT = 10
+_LENGTH = {kind: 1 if kind in TREATMENTS else 2 * (kind is TaskKind.TWO) for kind in TaskKind}  # of shortest plans
+_PLACED = {TaskKind.LOOK: "getting light on the {item}", TaskKind.TWO: "getting both {item}s to a {target}"}
 
-Rule = Callable[["View", random.Random], Edit | None]
+
+def phases_of(goal: Goal) -> dict[str, str]:
+    """The phases of such a task in order, each with a description."""
+    found = {FINDING: f"finding a {goal.item}", TAKING: f"taking a {goal.item}"}
+    if goal.kind in TREATMENTS:
+        found[TREATING] = f"{TREATMENTS[goal.kind].verb}ing the {goal.item}"
+    return {**found, PLACING: goal.filled(_PLACED.get(goal.kind, "putting the {item} into a {target}"))}
+
+
+def game_course(goal: Goal, episodes: Sequence[Mapping[str, Any]]) -> Course:
+    """The course of trajectories of one task, each with outcome, steps (observation, action), final_observation."""
+    names = phases_of(goal)
+    ended: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for episode in episodes:
+        phases = _phases(goal, list(names), episode)
+        steps.update(phases[:-1])
+        spent.update(step["action"].split(" ", 1)[0] for step in episode["steps"])
+        if episode["outcome"] != 1:
+            ended[phases[-1]] += 1
+    return Course(
+        episodes=len(episodes),
+        won=sum(episode["outcome"] == 1 for episode in episodes),
+        phases=tuple(
+            Phase(name=name, about=about, ended=ended[name], steps=steps[name]) for name, about in names.items()
+        ),
+        spent=tuple(sorted(spent.items(), key=lambda entry: (-entry[1], entry[0]))),
+    )
+
+
+def _phases(goal: Goal, left: list[str], episode: Mapping[str, Any]) -> list[str]:
+    """The phase of each step, followed by the one that the episode ended in."""
+    treat = TREATMENTS[goal.kind].verb if goal.kind in TREATMENTS else ""
+    done = {
+        FINDING: re.compile(rf"\b{re.escape(goal.item)} \d"),
+        TAKING: re.compile(rf"\AYou pick up the {re.escape(goal.item)} "),
+        TREATING: re.compile(rf"\AYou {treat} the {re.escape(goal.item)} "),
+        PLACING: re.compile(r"(?!)"),  # never: it lasts until the end
+    }
+    texts = [*(step["observation"] for step in episode["steps"]), episode["final_observation"]]
+    found = [left[0]]
+    for _, text in pairwise(texts):
+        while done[left[0]].search(text.strip()):
+            left.pop(0)
+        found.append(left[0])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A game as the rules look at it. `searched` are ids of the receptacles that one can get at, the likeliest home of
-    the object first. `withheld`: commands that are not offered.
+    """A game as the rules look at it.
+
+    `searched`: ids of the receptacles that can be reached, the likeliest place of the object first.
     """
 
     goal: Goal
     hint: Hint
     layout: Layout
-    names: dict[str, str]
     searched: list[str]
     withheld: frozenset[str] = frozenset()
 
-    @property
-    def ids(self) -> dict[str, str]:
-        return {name: identifier for identifier, name in self.names.items()}
+    @classmethod
+    def of(cls, game: Game) -> View:
+        layout, goal = Layout.of(game.problem), game.problem.goal
+
+        def likelihood(place: str) -> float:
+            kind = layout.receptacles[place]
+            return share(goal.object_type, kind) if (kind, goal.object_type) in layout.can_contain else 0.0
+
+        searched = sorted(layout.receptacles, key=likelihood, reverse=True)
+        if game.withheld:
+            tables = FastGame(game)
+            usable = {name for r, name in enumerate(tables.receptacles) if tables.usable(tables.start, r)}
+            searched = [place for place in searched if layout.names.get(place) in usable]
+        # An object in several receptacles counts as being in the one that the search comes upon first.
+        rank = {place: number for number, place in enumerate(searched)}
+        inside = {item: min(homes, key=lambda home: rank.get(home, len(rank))) for item, homes in layout.homes.items()}
+        return cls(goal, Hint.of(game.sentence), replace(layout, inside=inside), searched, frozenset(game.withheld))
 
     @property
     def instances(self) -> list[str]:
-        """Ids of the objects asked for that one can get at."""
+        """Ids of the wanted objects that can be reached."""
         found = self.layout.within_reach(self.goal.object_type)
         return [item for item in found if self.layout.inside[item] in self.searched] if self.withheld else found
 
-    @property
-    def needed(self) -> int:
-        return 2 if self.goal.kind is TaskKind.TWO else 1
+    def homes(self) -> list[str]:
+        """Places for a wanted object except targets, in the order of the search."""
+        return [place for place in self.searched if self._fits(place)]
+
+    def late(self) -> list[str]:
+        """The second half of the homes, only those behind doors if there are any."""
+        homes = self.homes()
+        late = homes[len(homes) // 2 :]
+        return [place for place in late if self.layout.closed(place)] or late
+
+    def early(self) -> list[str]:
+        """Open homes in the first half of the search."""
+        early = self.searched[: max(1, len(self.searched) // 2)]
+        return [place for place in early if not self.layout.closed(place) and self._fits(place)]
+
+    def moved(self, items: list[str], homes: list[str], rng: random.Random) -> tuple[MoveEdit, ...]:
+        names = self.layout.names
+        return tuple(MoveEdit(item=names[item], to=names[rng.choice(homes)]) for item in items)
+
+    def ways(self, places: list[str]) -> tuple[str, ...]:
+        """The ways to these places, one for each location."""
+        known = {self.layout.location.get(place): place for place in reversed(places)}
+        return tuple(sorted(GO + self.layout.names[place] for place in known.values()))
+
+    def effort(self, plan_length: int) -> int:
+        """Commands of the plan plus receptacles looked into before enough instances are found."""
+        if self.hint.tells_where:
+            return plan_length
+        ranks = sorted(self.searched.index(self.layout.inside[item]) for item in self.instances)
+        return plan_length + ranks[: self.goal.needed][-1]
+
+    def usual(self, edit: Edit) -> bool:
+        """Whether all receptacles that `edit` puts objects into, or asks for, hold such objects in training games."""
+        layout, ids = self.layout, self.layout.ids
+        pairs = [(layout.objects[ids[move.item]], move.to) for move in edit.moves]
+        pairs += [(add.object_type, add.to) for add in edit.adds]
+        placed = [(item, layout.receptacles[ids[place]]) for item, place in pairs]
+        if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
+            placed.append((edit.goal.object_type, edit.goal.target_type))
+        return all(share(item, place) > UNLIKELY for item, place in placed)
+
+    def _fits(self, place: str) -> bool:
+        kind = self.layout.receptacles[place]
+        return kind != self.goal.target_type and (kind, self.goal.object_type) in self.layout.can_contain
+
+
+Rule = Callable[[View, random.Random], Edit | None]
 
 
 def elsewhere(view: View, rng: random.Random) -> Edit | None:
-    """All instances into places drawn by how often training games have them there."""
-    if len(view.instances) > MAX_ITEMS or not (homes := _homes(view)):
+    """Move all instances to places drawn by how often training games have them there."""
+    if len(view.instances) > MAX_ITEMS or not (homes := view.homes()):
         return None
     weights = [share(view.goal.object_type, view.layout.receptacles[place]) for place in homes]
     drawn = rng.choices(homes, weights, k=len(view.instances))
-    return Edit(
-        moves=tuple(
-            MoveEdit(item=view.names[i], to=view.names[to]) for i, to in zip(view.instances, drawn, strict=True)
-        )
-    )
+    names = view.layout.names
+    pairs = zip(view.instances, drawn, strict=True)
+    return Edit(moves=tuple(MoveEdit(item=names[item], to=names[place]) for item, place in pairs))
 
 
 def _hide(view: View, rng: random.Random) -> Edit | None:
-    """All instances into places of the second half of the search, behind doors where there are any."""
-    if len(view.instances) > MAX_ITEMS or not (homes := _late(view)):
+    """Move all instances to places late in the search."""
+    if len(view.instances) > MAX_ITEMS or not (homes := view.late()):
         return None
-    return Edit(moves=_into(view, view.instances, homes, rng))
+    return Edit(moves=view.moved(view.instances, homes, rng))
 
 
 def _hide_few(view: View, rng: random.Random) -> Edit | None:
-    """As many instances as the goal needs, hidden, and no others."""
-    spare = len(view.instances) - view.needed
-    homes = _late(view)
-    if not 1 <= spare <= MAX_ITEMS or not homes:
+    """Hide as many instances as the goal needs and remove the others."""
+    needed, homes = view.goal.needed, view.late()
+    if not 1 <= len(view.instances) - needed <= MAX_ITEMS or not homes:
         return None
     shuffled = rng.sample(view.instances, len(view.instances))
-    kept, gone = shuffled[: view.needed], shuffled[view.needed :]
-    return Edit(moves=_into(view, kept, homes, rng), removes=tuple(view.names[item] for item in gone))
-
-
-def _late(view: View) -> list[str]:
-    homes = _homes(view)
-    late = homes[len(homes) // 2 :]
-    return [place for place in late if view.layout.closed(place)] or late
-
-
-def _homes(view: View) -> list[str]:
-    """Where an instance may lie that is not at its target, in the order of the search."""
-    return [place for place in view.searched if _fits(view, place)]
-
-
-def _fits(view: View, place: str) -> bool:
-    kind = view.layout.receptacles[place]
-    return kind != view.goal.target_type and (kind, view.goal.object_type) in view.layout.can_contain
-
-
-def _into(view: View, items: list[str], homes: list[str], rng: random.Random) -> tuple[MoveEdit, ...]:
-    return tuple(MoveEdit(item=view.names[item], to=view.names[rng.choice(homes)]) for item in items)
+    moves = view.moved(shuffled[:needed], homes, rng)
+    return Edit(moves=moves, removes=tuple(view.layout.names[item] for item in shuffled[needed:]))
 
 
 def _thin(view: View, rng: random.Random) -> Edit | None:
-    """Fewer duplicates of the goal's object: just as many as it needs."""
-    spare = len(view.instances) - view.needed
+    """Remove the instances that the goal does not need."""
+    spare = len(view.instances) - view.goal.needed
     if spare < 1:
         return None
     gone = rng.sample(view.instances, min(spare, MAX_ITEMS))
-    return Edit(removes=tuple(view.names[item] for item in gone))
+    return Edit(removes=tuple(view.layout.names[item] for item in gone))
 
 
-def _longer(view: View, rng: random.Random) -> Edit | None:
-    return _other_kind(view, rng, longer=True)
-
-
-def _shorter(view: View, rng: random.Random) -> Edit | None:
-    return _other_kind(view, rng, longer=False)
-
-
-def _other_kind(view: View, rng: random.Random, *, longer: bool) -> Edit | None:
-    """Another kind of task with the same object, preferably to the same target."""
-    sign = 1 if longer else -1
-    kinds = [kind for kind in TaskKind if sign * LENGTH[kind] > sign * LENGTH[view.goal.kind]]
-    goals = [
-        goal for kind in kinds for goal in legal_goals(kind, view.layout) if goal.object_type == view.goal.object_type
-    ]
+def _other_kind(view: View, rng: random.Random, *, sign: int) -> Edit | None:
+    """A kind of task with longer (`sign` 1) or shorter plans (-1), the same object, and preferably the same target."""
+    kinds = [kind for kind in TaskKind if sign * _LENGTH[kind] > sign * _LENGTH[view.goal.kind]]
+    goals = [goal for kind in kinds for goal in view.layout.legal_goals(kind)]
+    goals = [goal for goal in goals if goal.object_type == view.goal.object_type]
     same = [goal for goal in goals if goal.target_type == view.goal.target_type]
     return Edit(goal=rng.choice(same or goals)) if goals else None
 
 
-def _other_object(view: View, rng: random.Random) -> Edit | None:
-    """The same kind of task with another object; whether it is rarer or commoner, the effort tells."""
+def _other_goal(view: View, rng: random.Random, *, kept: Sequence[str] = ()) -> Edit | None:
+    """Another goal of the scene that equals the present one in the fields `kept`."""
+    now = view.goal
     goals = [
         goal
-        for goal in legal_goals(view.goal.kind, view.layout)
-        if goal.target_type == view.goal.target_type and goal.object_type != view.goal.object_type
+        for kind in ([now.kind] if "kind" in kept else TaskKind)
+        for goal in view.layout.legal_goals(kind)
+        if goal != now and all(getattr(goal, name) == getattr(now, name) for name in kept)
     ]
-    return Edit(goal=rng.choice(goals)) if goals else None
-
-
-def _other_target(view: View, rng: random.Random) -> Edit | None:
-    goals = [
-        goal
-        for goal in legal_goals(view.goal.kind, view.layout)
-        if goal.object_type == view.goal.object_type and goal != view.goal
-    ]
-    return Edit(goal=rng.choice(goals)) if goals else None
-
-
-def _other_task(view: View, rng: random.Random) -> Edit | None:
-    """Another task of the same scene, of any kind; the last resort where nothing else can change."""
-    goals = [goal for kind in TaskKind for goal in legal_goals(kind, view.layout) if goal != view.goal]
     return Edit(goal=rng.choice(goals)) if goals else None
 
 
 def _tell_less(view: View, rng: random.Random) -> Edit | None:
-    less = {
-        Hint.WHERE_AND_HOW: (Hint.HOW, Hint.WHERE, Hint.NONE),
-        Hint.WHERE: (Hint.NONE,),
-        Hint.HOW: (Hint.NONE,),
-    }
+    less = {Hint.WHERE_AND_HOW: (Hint.HOW, Hint.WHERE, Hint.NONE), Hint.WHERE: (Hint.NONE,), Hint.HOW: (Hint.NONE,)}
     return Edit(hint=rng.choice(less[view.hint])) if view.hint in less else None
 
 
 def _tell_more(view: View, rng: random.Random) -> Edit | None:
-    more = {
-        Hint.NONE: (Hint.WHERE, Hint.HOW, Hint.WHERE_AND_HOW),
-        Hint.WHERE: (Hint.WHERE_AND_HOW,),
-        Hint.HOW: (Hint.WHERE_AND_HOW,),
-    }
+    both = (Hint.WHERE_AND_HOW,)
+    more = {Hint.NONE: (Hint.WHERE, Hint.HOW, *both), Hint.WHERE: both, Hint.HOW: both}
     return Edit(hint=rng.choice(more[view.hint])) if view.hint in more else None
 
 
-def _tell_where(view: View, rng: random.Random) -> Edit | None:
-    if view.hint.tells_where:
-        return None
-    return Edit(hint=Hint.WHERE_AND_HOW if view.hint.tells_how else Hint.WHERE)
-
-
-def _tell_how(view: View, rng: random.Random) -> Edit | None:
-    if view.hint.tells_how:
-        return None
-    return Edit(hint=Hint.WHERE_AND_HOW if view.hint.tells_where else Hint.HOW)
-
-
-def _early_and_open(view: View) -> list[str]:
-    """Open receptacles in the first half of the search that are not the target's type."""
-    early = view.searched[: max(1, len(view.searched) // 2)]
-    return [place for place in early if not view.layout.closed(place) and _fits(view, place)]
+def _tell(view: View, rng: random.Random, *, where: bool = False, how: bool = False) -> Edit | None:
+    hint = Hint.telling(where=where or view.hint.tells_where, how=how or view.hint.tells_how)
+    return None if hint is view.hint else Edit(hint=hint)
 
 
 def _expose(view: View, rng: random.Random) -> Edit | None:
-    """As many instances as are needed onto open receptacles that are looked into early."""
-    homes = _early_and_open(view)
-    if not homes or len(view.instances) < view.needed:
+    """Move as many instances as are needed onto open receptacles early in the search."""
+    homes, needed = view.early(), view.goal.needed
+    if not homes or len(view.instances) < needed:
         return None
-    return Edit(moves=_into(view, rng.sample(view.instances, view.needed), homes, rng))
+    return Edit(moves=view.moved(rng.sample(view.instances, needed), homes, rng))
 
 
 def _multiply(view: View, rng: random.Random) -> Edit | None:
-    """More instances on an open receptacle."""
-    homes = _early_and_open(view)
-    if not homes:
+    """Add instances on an open receptacle."""
+    if not (homes := view.early()):
         return None
-    add = Add(object_type=view.goal.object_type, to=view.names[rng.choice(homes)], count=rng.randint(1, 2))
-    return Edit(adds=(add,))
+    to = view.layout.names[rng.choice(homes)]
+    return Edit(adds=(Add(object_type=view.goal.object_type, to=to, count=rng.randint(1, 2)),))
 
 
 def _decoy(view: View, rng: random.Random) -> Edit | None:
-    """What is needed hidden, and where one looks first something else of the room that fits the target, too."""
-    hidden = _hide(view, rng)
-    homes = _early_and_open(view)
+    """Hide the instances, and add other objects that fit the target at the beginning of the search."""
+    hidden, homes = _hide(view, rng), view.early()
+    present = view.layout.objects.values()
     kinds = sorted(
         kind
         for place, kind in view.layout.can_contain
-        if place == view.goal.target_type and kind != view.goal.object_type and kind in view.layout.objects.values()
+        if place == view.goal.target_type and kind != view.goal.object_type and kind in present
     )
     if hidden is None or not homes or not kinds:
         return None
-    decoys = Add(object_type=rng.choice(kinds), to=view.names[rng.choice(homes)], count=rng.randint(1, 2))
-    return replace(hidden, adds=(decoys,))
+    kind, to = rng.choice(kinds), view.layout.names[rng.choice(homes)]
+    return replace(hidden, adds=(Add(object_type=kind, to=to, count=rng.randint(1, 2)),))
 
 
 def _clear(view: View, rng: random.Random) -> Edit | None:
-    """What is needed into the open, and what else may be picked up there gone."""
+    """Expose the instances, and remove the other movable objects from there."""
     shown = _expose(view, rng)
     if shown is None:
         return None
-    ids = view.ids
-    places = {ids[move.to] for move in shown.moves}
-    others = [item for item, place in view.layout.inside.items() if place in places and _distracts(view, item)]
-    gone = tuple(view.names[item] for item in others[:MAX_ITEMS])
-    return replace(shown, removes=gone) if gone else None
-
-
-def _distracts(view: View, item: str) -> bool:
-    kind = view.layout.objects.get(item)
-    movable = kind is not None and kind not in catalog.FIXED and view.layout.flag("pickupable", item)
-    return movable and kind != view.goal.object_type and item in view.names
-
-
-SHARED: tuple[Rule, ...] = (_other_object, _other_target, _other_task)
-HARDER: tuple[Rule, ...] = (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *SHARED)
-EASIER: tuple[Rule, ...] = (_expose, _clear, _multiply, _shorter, _tell_more, *SHARED)
-FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (Direction.HARDER, FINDING): (_other_object, elsewhere, _hide, _hide_few, _decoy, _thin),
-    (Direction.HARDER, TAKING): (_other_object, _decoy, _thin, _tell_less),
-    (Direction.HARDER, TREATING): (_other_object, _tell_less, _longer),
-    (Direction.HARDER, PLACING): (_other_target, _longer, _tell_less),
-    (Direction.EASIER, FINDING): (_other_object, _tell_where, _expose, _multiply),
-    (Direction.EASIER, TAKING): (_other_object, _tell_how, _clear, _multiply),
-    (Direction.EASIER, TREATING): (_other_object, _tell_how, _shorter),
-    (Direction.EASIER, PLACING): (_other_target, _tell_how, _shorter),
-}
-"""Per direction and phase to change, the rules that change it."""
+    layout, wanted = view.layout, view.goal.object_type
+    places = {layout.ids[move.to] for move in shown.moves}
+    gone = [
+        layout.names[item]
+        for item, place in layout.inside.items()
+        if place in places and item in layout.names and layout.movable(item) and layout.objects[item] != wanted
+    ]
+    return replace(shown, removes=tuple(gone[:MAX_ITEMS])) if gone else None
 
 
 def _bar_needless(view: View, rng: random.Random) -> Edit | None:
-    """Ways to places without anything that the task needs."""
-    kept = {view.layout.location.get(place) for place in _needed_places(view)}
-    spare = [place for place in view.searched if view.layout.location.get(place) not in kept]
+    """Withhold ways to places that hold no instance, are no target and treat nothing."""
+    goal, layout = view.goal, view.layout
+    needed = {layout.inside[item] for item in view.instances}
+    if goal.kind is TaskKind.LOOK:
+        needed |= {place for item, place in layout.inside.items() if layout.objects.get(item) == goal.target_type}
+    else:
+        needed.update(layout.of_type(goal.target_type))
+    if goal.kind in TREATMENTS:
+        needed.update(layout.of_type(TREATMENTS[goal.kind].device))
+    kept = {layout.location.get(place) for place in needed}
+    spare = [place for place in view.searched if layout.location.get(place) not in kept]
     if not spare:
         return None
     drawn = rng.sample(spare, rng.randint(1, min(len(spare), MAX_ITEMS)))
-    return Edit(withhold=_ways(view, drawn))
+    return Edit(withhold=view.ways(drawn))
 
 
-def _needed_places(view: View) -> set[str]:
-    """Where instances lie, targets, and what treats them."""
-    goal, layout = view.goal, view.layout
-    places = {layout.inside[item] for item in view.instances}
-    if goal.kind is TaskKind.LOOK:
-        return places | {layout.inside[item] for item in layout.inside if layout.objects.get(item) == goal.target_type}
-    places.update(layout.of_type(goal.target_type))
-    if goal.kind in DEVICES:
-        places.update(layout.of_type(DEVICES[goal.kind][1]))
-    return places
-
-
-def _ways(view: View, places: list[str]) -> tuple[str, ...]:
-    """The ways to these places, one for each location."""
-    known = {view.layout.location.get(place): place for place in reversed(places)}
-    return tuple(sorted(GO + view.names[place] for place in known.values()))
-
-
-def _no_closing(view: View, rng: random.Random) -> Edit | None:
-    return None if "close" in view.withheld else Edit(withhold=("close",))
-
-
-def _no_opening(view: View, rng: random.Random) -> Edit | None:
-    return None if "open" in view.withheld else Edit(withhold=("open",))
+def _withhold(view: View, rng: random.Random, *, kind: str) -> Edit | None:
+    return None if kind in view.withheld else Edit(withhold=(kind,))
 
 
 def _bar_first(view: View, rng: random.Random) -> Edit | None:
-    """The ways to the instances that would be found first: as few as needed are left."""
+    """Withhold the ways to the instances that are found first, but leave as many as are needed."""
+    needed = view.goal.needed
     order = sorted(view.instances, key=lambda item: view.searched.index(view.layout.inside[item]))
-    if len(order) <= view.needed:
+    if len(order) <= needed:
         return None
-    count = rng.randint(1, min(len(order) - view.needed, MAX_ITEMS))
-    places = list(dict.fromkeys(view.layout.inside[item] for item in order[:count]))
-    return Edit(withhold=_ways(view, places))
+    count = rng.randint(1, min(len(order) - needed, MAX_ITEMS))
+    return Edit(withhold=view.ways(list(dict.fromkeys(view.layout.inside[item] for item in order[:count]))))
 
 
 def _bar_target(view: View, rng: random.Random) -> Edit | None:
-    """The way to one of several targets."""
+    """Withhold the way to one of several targets."""
     targets = [place for place in view.searched if view.layout.receptacles[place] == view.goal.target_type]
-    return Edit(withhold=_ways(view, [rng.choice(targets)])) if len(targets) > 1 else None
+    return Edit(withhold=view.ways([rng.choice(targets)])) if len(targets) > 1 else None
 
 
 def _give_any(view: View, rng: random.Random) -> Edit | None:
@@ -338,82 +354,57 @@ def _give_any(view: View, rng: random.Random) -> Edit | None:
 
 
 def _give_way(view: View, rng: random.Random) -> Edit | None:
-    """The way to a place that holds what the task needs."""
-    items = view.layout.within_reach(view.goal.object_type)
-    places = {view.names[place] for item in items for place in view.layout.homes[item]}
+    """Give back the way to a place that holds an instance."""
+    layout = view.layout
+    items = layout.within_reach(view.goal.object_type)
+    places = {layout.names[place] for item in items for place in layout.homes[item]}
     ways = sorted(command for command in view.withheld if withheld_place(command) in places)
     return Edit(give=(rng.choice(ways),)) if ways else None
 
 
-OFFER_HARDER: tuple[Rule, ...] = (_bar_first, _bar_target, _give_any)
-OFFER_EASIER: tuple[Rule, ...] = (_bar_needless, _bar_needless, _no_closing, _no_opening, _give_way)
-OFFER_FOCUSED: dict[tuple[Direction, str], tuple[Rule, ...]] = {
-    (Direction.HARDER, FINDING): (_bar_first, _give_any),
-    (Direction.HARDER, TAKING): (_bar_first,),
-    (Direction.HARDER, TREATING): (_bar_first, _bar_target),
-    (Direction.HARDER, PLACING): (_bar_target, _give_any),
-    (Direction.EASIER, FINDING): (_bar_needless, _give_way),
-    (Direction.EASIER, TAKING): (_bar_needless, _no_closing),
-    (Direction.EASIER, TREATING): (_bar_needless, _no_opening),
-    (Direction.EASIER, PLACING): (_bar_needless, _no_opening),
+_longer, _shorter = partial(_other_kind, sign=1), partial(_other_kind, sign=-1)
+_other_object = partial(_other_goal, kept=("kind", "target_type"))
+_other_target = partial(_other_goal, kept=("kind", "object_type"))
+_other: tuple[Rule, ...] = (_other_object, _other_target, _other_goal)
+_tell_where, _tell_how = partial(_tell, where=True), partial(_tell, how=True)
+_no_closing, _no_opening = partial(_withhold, kind="close"), partial(_withhold, kind="open")
+
+# Per direction and phase ("": all phases) the rules that change goal, scene or hint, and those that change the offer.
+_RULES: dict[tuple[Direction, str], tuple[tuple[Rule, ...], tuple[Rule, ...]]] = {
+    (HARDER, ""): (
+        (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *_other),
+        (_bar_first, _bar_target, _give_any),
+    ),
+    (HARDER, FINDING): ((_other_object, elsewhere, _hide, _hide_few, _decoy, _thin), (_bar_first, _give_any)),
+    (HARDER, TAKING): ((_other_object, _decoy, _thin, _tell_less), (_bar_first,)),
+    (HARDER, TREATING): ((_other_object, _tell_less, _longer), (_bar_first, _bar_target)),
+    (HARDER, PLACING): ((_other_target, _longer, _tell_less), (_bar_target, _give_any)),
+    (EASIER, ""): (
+        (_expose, _clear, _multiply, _shorter, _tell_more, *_other),
+        (_bar_needless, _bar_needless, _no_closing, _no_opening, _give_way),
+    ),
+    (EASIER, FINDING): ((_other_object, _tell_where, _expose, _multiply), (_bar_needless, _give_way)),
+    (EASIER, TAKING): ((_other_object, _tell_how, _clear, _multiply), (_bar_needless, _no_closing)),
+    (EASIER, TREATING): ((_other_object, _tell_how, _shorter), (_bar_needless, _no_opening)),
+    (EASIER, PLACING): ((_other_target, _tell_how, _shorter), (_bar_needless, _no_opening)),
 }
 
 
-TRIES_PER_EDIT = 10
+def _rules(direction: Direction, phase: str, fields: AbstractSet[str]) -> tuple[Rule, ...]:
+    """The rules that may propose edits with these keys."""
+    scene, offer = _RULES.get((direction, phase), ((), ()))
+    return (() if SCENE_KEYS.isdisjoint(fields) else scene) + (() if OFFER_KEYS.isdisjoint(fields) else offer)
 
 
-class Rank(NamedTuple):
-    """By what the edits of a game are ordered, least first."""
+class _Rank(NamedTuple):
+    """The order of the edits of a game, least first."""
 
-    hint: bool
-    unusual: bool
-    other_kind: bool
-    other_scene: bool
+    hint: bool  # a changed scene changes for every agent, a hint only for one that heeds it
+    unusual: bool  # an agent that learns where objects never are is misled elsewhere
+    other_kind: bool  # otherwise the pool drifts to kinds with short plans
+    other_scene: bool  # a scene that was made easy no longer teaches what is hard in it
     other_phase: bool
-    effort: int
-
-
-def view_of(game: Game) -> View:
-    """Everything that the rules need to know about `game`."""
-    layout = layout_of(game.problem)
-    names = {identifier: name for name, identifier in ids_by_name(game.problem).items()}
-    beyond = unreachable(game, layout, names)
-    order = search_order(layout, game.problem.goal.object_type)
-    searched = [place for place in order if place not in beyond]
-    return View(
-        goal=game.problem.goal,
-        hint=hint_of(game.sentence),
-        layout=replace(layout, inside=first_found(layout, searched)),
-        names=names,
-        searched=searched,
-        withheld=frozenset(game.withheld),
-    )
-
-
-def search_order(layout: Layout, object_type: str) -> list[str]:
-    """Receptacle ids, by falling likelihood of holding an `object_type`; equal ones in fact order."""
-
-    def likelihood(identifier: str) -> float:
-        kind = layout.receptacles[identifier]
-        fits = (kind, object_type) in layout.can_contain
-        return share(object_type, kind) if fits else 0.0
-
-    return sorted(layout.receptacles, key=likelihood, reverse=True)
-
-
-def first_found(layout: Layout, searched: Sequence[str]) -> dict[str, str]:
-    """Object -> the receptacle in which the search comes upon it first."""
-    rank = {place: number for number, place in enumerate(searched)}
-    return {item: min(places, key=lambda place: rank.get(place, len(rank))) for item, places in layout.homes.items()}
-
-
-def effort(game: Game, *, plan_length: int) -> int:
-    """Commands of the plan plus receptacles looked into before enough instances are found."""
-    view = view_of(game)
-    if view.hint.tells_where:
-        return plan_length
-    ranks = sorted(view.searched.index(view.layout.inside[item]) for item in view.instances)
-    return plan_length + ranks[: view.needed][-1]
+    effort: int  # a task that is never won has far to go, and a long search is never won
 
 
 def propose_edits(
@@ -425,81 +416,41 @@ def propose_edits(
     focus: str = "",
     fields: AbstractSet[str] = SCENE_KEYS,
 ) -> list[Edit]:
-    """At most `count` edits of `game`, all proven by `verify`, that move its effort in `direction`; the first is used.
+    """At most `count` edits of `game`, all proven by `verify`, that shift its effort in `direction`, best first.
 
-    The order: no hints (what is changed in the scene is changed for every agent, what is said only for one that heeds
-    it); usual edits (what is learnt where things lie as they never do is wrong elsewhere); the same kind of task (or
-    the pool drifts to kinds that are short); the goal alone (a scene made easy no longer teaches what is hard in it);
-    of the phase in `focus` (of `rla.envs.alfworld.phases`), by whose rules the first half is drawn; least effort left
-    (what is never won has far to go, a long search is never won).
-
-    `fields`: the names that an edit may have. Where effort and hints stay, what withholds more is the easier task.
+    `focus` is a phase: its rules draw the first half. `fields` are the keys that an edit may have. If effort and hints
+    stay the same, the game that withholds more counts as the easier one. Raises InvalidEdit if `game` has no plan.
     """
-    harder = Direction(direction) is Direction.HARDER
-    view = view_of(game)
-    before = effort(game, plan_length=_plan_length(game))
-    found: dict[str, tuple[Rank, Edit]] = {}
-    first, rules = rules_of(Direction(direction), focus, fields)
+    asked, view = Direction(direction), View.of(game)
+    plan = solve(FastGame(game))
+    if plan is None:
+        raise InvalidEdit("the game to change has no plan itself")
+    before = view.effort(len(plan))
+    found: dict[str, tuple[_Rank, Edit]] = {}
+    first, rules = _rules(asked, focus, fields) if focus else (), _rules(asked, "", fields)
     halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
     for drawn_by, most, other in halves:
         for edit in _draws(view, drawn_by, rng, tries=TRIES_PER_EDIT * count // len(halves)):
             if len(found) == most:
                 break
             text = edit.to_json()
-            if text in found or not fields >= edit.keys():
+            if text in found or not fields >= edit.fields().keys():
                 continue
             try:
                 child = apply_edit(game, edit)
-                after = effort(child, plan_length=verify(child, parent=game))
+                after = View.of(child).effort(verify(child, parent=game))
             except InvalidEdit:
                 continue
-            told = _telling(hint_of(child.sentence)) - _telling(view.hint)
-            fewer = len(child.withheld) - len(game.withheld)
-            if (after, -told, -fewer) > (before, 0, 0) if harder else (after, -told, -fewer) < (before, 0, 0):
+            told = Hint.of(child.sentence).told - view.hint.told
+            shift = (after - before, -told, len(game.withheld) - len(child.withheld))
+            if shift > (0, 0, 0) if asked is HARDER else shift < (0, 0, 0):
                 kept = child.problem.goal.kind is view.goal.kind
                 scene = bool(edit.moves or edit.adds or edit.removes)
-                found[text] = Rank(told != 0, not usual(view, edit), not kept, scene, other, after), edit
+                found[text] = _Rank(told != 0, not view.usual(edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
-
-
-def rules_of(direction: Direction, focus: str, fields: AbstractSet[str]) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
-    """Those of the phase `focus` and all, of the kinds that may propose edits of these names."""
-    harder, phase = direction is Direction.HARDER, (direction, focus)
-    first: tuple[Rule, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    if not SCENE_KEYS.isdisjoint(fields):
-        first, rules = FOCUSED.get(phase, ()), HARDER if harder else EASIER
-    if not OFFER_KEYS.isdisjoint(fields):
-        first += OFFER_FOCUSED.get(phase, ())
-        rules += OFFER_HARDER if harder else OFFER_EASIER
-    return first, rules
-
-
-def usual(view: View, edit: Edit) -> bool:
-    """Whether all that `edit` places, or asks to place, comes where training games have such things."""
-    ids = view.ids
-    pairs = [(view.layout.objects[ids[move.item]], move.to) for move in edit.moves]
-    pairs += [(add.object_type, add.to) for add in edit.adds]
-    placed = [(item, view.layout.receptacles[ids[place]]) for item, place in pairs]
-    if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
-        placed.append((edit.goal.object_type, edit.goal.target_type))
-    return all(share(item, place) > UNLIKELY for item, place in placed)
-
-
-def _plan_length(game: Game) -> int:
-    """The plan length of a game that is a task already."""
-    plan = solve(FastGame(game))
-    if plan is None:
-        raise InvalidEdit("the game to change has no plan itself")
-    return len(plan)
 
 
 def _draws(view: View, rules: tuple[Rule, ...], rng: random.Random, *, tries: int) -> Iterator[Edit]:
     for _ in range(tries):
-        edit = rng.choice(rules)(view, rng)
-        if edit is not None:
+        if edit := rng.choice(rules)(view, rng):
             yield edit
-
-
-def _telling(hint: Hint) -> int:
-    return int(hint.tells_where) + int(hint.tells_how)

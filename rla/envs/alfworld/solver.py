@@ -1,14 +1,13 @@
 """Shortest plans by construction, from any state, without search over states.
 
-A plan is a *skeleton* of takings, treatments, switchings and puttings; the goings and openings between them
-follow. Its length is
+A plan is a *skeleton* of takes, treatments, switches and puts; the moves between locations and the openings follow from
+it. Its length is
 
     steps of the skeleton + changes of location + shut receptacles that it takes from or puts into
 
-and the shortest one is the minimum over few skeletons: which objects, from which receptacles, treated where,
-put where, and where a thing in the hand is laid down first. Receptacles that cannot matter differently are
-tried once. What the game withholds is no part of a plan: no withheld kind of command, no place that one cannot go to,
-and nothing in a shut receptacle where opening is withheld.
+and a shortest plan minimises this over few skeletons: which objects, from which receptacles, treated where, put where,
+and where an object in the hand is laid down first. Of receptacles that are interchangeable one is tried. A plan uses no
+withheld command, no place that cannot be reached, and nothing in a shut receptacle if opening is withheld.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rla.envs.alfworld.engine import apply, legal
+from rla.envs.alfworld.engine import NOTHING, FastGame, Move, Op, State, apply, legal
 from rla.envs.alfworld.goals import TaskKind
-from rla.envs.alfworld.tables import NOTHING, TREATMENTS, FastGame, Move, Op, State
 
 Skeleton = tuple[Move, ...]
-_REACHES_IN = (Op.TAKE, Op.PUT)
 
 
 def solve(tables: FastGame, state: State | None = None) -> list[str] | None:
-    """A shortest list of commands from `state` (default: the start) to `won`; nothing when there is none."""
+    """A shortest list of commands from `state` (default: the start) to `won`; None if there is no plan."""
     now = tables.start if state is None else state
     if tables.won(now):
         return []
@@ -41,16 +38,16 @@ def solve(tables: FastGame, state: State | None = None) -> list[str] | None:
 
 
 def remaining(tables: FastGame, state: State) -> int | None:
-    """How many commands a shortest plan from `state` needs: 0 iff won, nothing when there is no plan."""
+    """The number of commands in a shortest plan from `state`: 0 iff won, None if there is no plan."""
     if tables.won(state):
         return 0
     skeleton = _shortest(tables, state)
-    return None if skeleton is None else _length(tables, state, skeleton)
+    return None if skeleton is None else len(list(_moves(tables, state, skeleton)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """Steps after which `item` is in hand; `source` is where it was taken from, if it was."""
+    """Steps after which `item` is in hand; `source` is the receptacle that it was taken from, or NOTHING."""
 
     item: int
     source: int
@@ -65,20 +62,7 @@ def _shortest(tables: FastGame, state: State) -> Skeleton | None:
             skeletons = _placing_two(tables, state)
         case _:
             skeletons = _placing(tables, state)
-    return min(skeletons, key=lambda skeleton: _length(tables, state, skeleton), default=None)
-
-
-def _length(tables: FastGame, state: State, skeleton: Skeleton) -> int:
-    location, opened, length = state.location, state.opened, 0
-    for op, _, place in skeleton:
-        if tables.location_of[place] != location:
-            location = tables.location_of[place]
-            length += 1
-        if op in _REACHES_IN and place in tables.openable and place not in opened:
-            opened = opened | {place}
-            length += 1
-        length += op is not Op.GO
-    return length
+    return min(skeletons, key=lambda skeleton: len(list(_moves(tables, state, skeleton))), default=None)
 
 
 def _moves(tables: FastGame, state: State, skeleton: Skeleton) -> Iterator[Move]:
@@ -87,7 +71,7 @@ def _moves(tables: FastGame, state: State, skeleton: Skeleton) -> Iterator[Move]
         if tables.location_of[move.place] != location:
             location = tables.location_of[move.place]
             yield Move(Op.GO, place=move.place)
-        if move.op in _REACHES_IN and move.place in tables.openable and move.place not in opened:
+        if move.op in (Op.TAKE, Op.PUT) and move.place in tables.openable and move.place not in opened:
             opened = opened | {move.place}
             yield Move(Op.OPEN, place=move.place)
         if move.op is not Op.GO:
@@ -95,14 +79,14 @@ def _moves(tables: FastGame, state: State, skeleton: Skeleton) -> Iterator[Move]
 
 
 def _looking(tables: FastGame, state: State) -> Iterator[Skeleton]:
-    """Fetch the object, then be with it where a lamp of the right type is, and switch it on if it is off."""
+    """Fetch the object, go to a lamp of the right type, and switch it on if it is off."""
     lamps = [
         Move(Op.GO, place=receptacle) if item in state.toggled else Move(Op.USE, item, receptacle)
         for receptacle, items in enumerate(state.contents)
         for item in items
         if item in tables.lamps
         and tables.reachable(receptacle)
-        and (item in state.toggled or Op.USE not in tables.offer.kinds)
+        and (item in state.toggled or Op.USE not in tables.withheld_kinds)
     ]
     for fetch in _fetches(tables, state):
         for lamp in lamps:
@@ -110,15 +94,15 @@ def _looking(tables: FastGame, state: State) -> Iterator[Skeleton]:
 
 
 def _placing(tables: FastGame, state: State) -> Iterator[Skeleton]:
-    """Fetch, treat unless that is done or not asked for, put into a receptacle of the target type."""
-    treatment = TREATMENTS.get(tables.goal.kind)
+    """Fetch the object, treat it if the goal asks for it and it is not done, put it into a target."""
+    treatment = tables.treatment
     targets = _distinct_targets(tables, state)
     for fetch in _fetches(tables, state):
         treatments: list[Skeleton] = [()]
         if treatment is not None and not tables.treated(state, fetch.item):
-            devices = [] if treatment in tables.offer.kinds else sorted(tables.devices[treatment])
+            devices = [] if treatment in tables.withheld_kinds else sorted(tables.devices[treatment])
             treatments = [(Move(treatment, fetch.item, device),) for device in devices if tables.reachable(device)]
-        # Some scenes list an object in two receptacles: taken out of one, it still counts as in the other.
+        # Some scenes list an object in two receptacles: taken out of one, it still counts as being in the other.
         stays = any(fetch.item in state.contents[target] for target in tables.targets if target != fetch.source)
         for treat in treatments:
             if stays:
@@ -130,9 +114,9 @@ def _placing(tables: FastGame, state: State) -> Iterator[Skeleton]:
 
 
 def _placing_two(tables: FastGame, state: State) -> Iterator[Skeleton]:
-    """Bring what one receptacle of the target type lacks of two."""
+    """Bring the missing objects to one target until it holds two."""
     fetches = list(_fetches(tables, state))
-    sources = [(item, source) for item, source in _sources(tables, state)]
+    sources = list(_sources(tables, state))
     for target in _distinct_targets(tables, state):
         inside = [item for item in state.contents[target] if item in tables.wanted]
         for fetch in fetches:
@@ -149,7 +133,7 @@ def _placing_two(tables: FastGame, state: State) -> Iterator[Skeleton]:
 def _seconds(
     tables: FastGame, state: State, sources: list[tuple[int, int]], fetch: _Fetch, target: int
 ) -> Iterator[tuple[int, int]]:
-    """The second object: the nearest by itself, and those in receptacles that the first has opened anyway."""
+    """The second object: the nearest, and those in receptacles that the first one has opened anyway."""
     others = [(item, source) for item, source in sources if item != fetch.item]
     reached = {step.place for step in fetch.steps}
     yield from (pair for pair in others if pair[1] in reached)
@@ -163,7 +147,7 @@ def _seconds(
 
 
 def _fetches(tables: FastGame, state: State) -> Iterator[_Fetch]:
-    """Ways to have a wanted object in hand: it is there already, or the hand is emptied and it is taken."""
+    """Ways to hold a wanted object: it is in hand already, or the hand is emptied and the object taken."""
     if state.held in tables.wanted:
         yield _Fetch(state.held, NOTHING, ())
     for item, source in _sources(tables, state):
@@ -176,8 +160,8 @@ def _fetches(tables: FastGame, state: State) -> Iterator[_Fetch]:
 
 
 def _sources(tables: FastGame, state: State) -> Iterator[tuple[int, int]]:
-    """(object, receptacle) that can be taken; of alike ones in one receptacle two are enough for any goal."""
-    if Op.TAKE in tables.offer.kinds:
+    """(object, receptacle) that can be taken. Two alike objects of a receptacle are enough for any goal."""
+    if Op.TAKE in tables.withheld_kinds:
         return
     for receptacle, items in enumerate(state.contents):
         if not items or not tables.usable(state, receptacle):
@@ -192,8 +176,8 @@ def _sources(tables: FastGame, state: State) -> Iterator[tuple[int, int]]:
 
 
 def _drops(tables: FastGame, state: State, source: int) -> list[int]:
-    """Where the thing in hand may go: here, at `source`, or in one open place; a shut one if need be."""
-    if Op.PUT in tables.offer.kinds:
+    """Receptacles for the object in hand: here, at `source`, or one open elsewhere; shut ones if none is open."""
+    if Op.PUT in tables.withheld_kinds:
         return []
     fit = [
         receptacle
@@ -207,13 +191,12 @@ def _drops(tables: FastGame, state: State, source: int) -> list[int]:
 
 
 def _distinct_targets(tables: FastGame, state: State) -> list[int]:
-    """Target receptacles, one of each sort: same nearness to what matters, door and wanted contents."""
+    """Targets, one of each sort: same location if it matters, same door, same wanted contents."""
     places = {state.location, *(tables.location_of[source] for _, source in _sources(tables, state))}
-    treatment = TREATMENTS.get(tables.goal.kind)
-    if treatment is not None:
-        places.update(tables.location_of[device] for device in tables.devices[treatment])
+    if tables.treatment is not None:
+        places.update(tables.location_of[device] for device in tables.devices[tables.treatment])
     sorts: dict[tuple[int, bool, tuple[int, ...]], int] = {}
-    for target in tables.targets if Op.PUT not in tables.offer.kinds else ():
+    for target in tables.targets if Op.PUT not in tables.withheld_kinds else ():
         location = tables.location_of[target]
         if not tables.usable(state, target):
             continue

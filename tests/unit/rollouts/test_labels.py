@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rla.envs.alfworld.engine import tables_of
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.games import tables_of
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure

@@ -9,7 +9,10 @@ location 9: the agent; nothing stands there
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rla.envs.alfworld.problem import Game, Goal, PddlProblem, TaskKind, Verbs
+from rla.envs.alfworld.game import Game, PddlProblem, Verbs
+from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.tasks import builtin_tasks
+from rla.store.records import Task
 
 CAN_CONTAIN = {
     "CounterTop": ("Mug", "Apple", "Knife"),
@@ -99,3 +102,9 @@ def game(
 ) -> Game:
     made = problem(Goal(kind, item, target), receptacles=receptacles, lying=lying, extra=extra, start=start)
     return Game(problem=made, sentence=sentence, verbs=verbs)
+
+
+def drawn(kind: TaskKind, room: str = "") -> Task:
+    """A built-in task of this kind, in this room if one is given."""
+    tasks = builtin_tasks(seed=8, scenes=9, tasks_per_scene=1, size="small", kinds=[kind.value])
+    return next(task for task in tasks if task.scene.startswith(room))

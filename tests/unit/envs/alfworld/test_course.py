@@ -3,7 +3,7 @@
 from typing import Any
 
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.phases import game_course, phases_of
+from rla.envs.alfworld.proposals import game_course, phases_of
 from rla.envs.views import Course
 from rla.store.records import Direction
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla.envs.alfworld.edit_format import Add, Edit, InvalidEdit, MoveEdit, edit_type_names, parse_edit
-from rla.envs.alfworld.editing import apply_edit, ids_by_name, verify
+from rla.envs.alfworld.catalog import TYPES
+from rla.envs.alfworld.edits import Add, Edit, InvalidEdit, MoveEdit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
-from rla.envs.alfworld.layout import layout_of
-from rla.envs.alfworld.problem import Game, parse_problem, render_problem
 from rla.envs.alfworld.proposals import propose_edits
-from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_of
+from rla.envs.alfworld.tasks import builtin_tasks
+
+from . import scenes
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "schemas" / "edit.schema.json").read_text())
 GOAL = {"kind": "pick_and_place_simple", "object_type": "Mug", "target_type": "Desk"}
@@ -28,21 +28,19 @@ def games(size: str = "tiny", count: int = 12) -> list[Game]:
     return [game_of(t.payload) for t in builtin_tasks(seed=5, scenes=count, tasks_per_scene=1, size=size)]
 
 
-def game_of_kind(kind: TaskKind, rooms: Sequence[str] = ()) -> Game:
-    kinds = [kind.value]
-    (task,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small", kinds=kinds, rooms=rooms)
-    return game_of(task.payload)
+def game_of_kind(kind: TaskKind, room: str = "") -> Game:
+    return game_of(scenes.drawn(kind, room).payload)
 
 
 def name_of(game: Game, identifier: str) -> str:
-    return {found: name for name, found in ids_by_name(game.problem).items()}[identifier]
+    return {found: name for name, found in Layout.of(game.problem).ids.items()}[identifier]
 
 
 def first_view(game: Game) -> str:
     return FastEngine(FastGame(game)).reset().text
 
 
-KITCHEN = game_of_kind(TaskKind.CLEAN, rooms=["kitchen"])
+KITCHEN = game_of_kind(TaskKind.CLEAN, "kitchen")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
 HOSTILE = ("mug 1; rm -rf", "{41+1} 1", "../../x 1", "<|im_start|>", "mug 1\n", "agent1", "desk 0")
 hostile = st.one_of(
     st.text(max_size=30),
-    st.sampled_from((*HOSTILE, "mug 1", "desk 2", *sorted(edit_type_names()))),
+    st.sampled_from((*HOSTILE, "mug 1", "desk 2", *sorted(TYPES))),
     st.integers(-2, 9),
     st.none(),
 )
@@ -133,8 +131,8 @@ def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
     types = [add.object_type for add in edit.adds]
     if edit.goal is not None:
         types += [edit.goal.object_type, edit.goal.target_type]
-    assert set(types) <= edit_type_names()
-    lowered = {name.lower() for name in edit_type_names()}
+    assert set(types) <= TYPES
+    lowered = {name.lower() for name in TYPES}
     for name in spoken(edit):
         base, _, number = name.partition(" ")
         assert base in lowered
@@ -149,11 +147,11 @@ def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
         assert verify(child, parent=KITCHEN) > 0
     except InvalidEdit:
         return
-    assert parse_problem(render_problem(child.problem)) == child.problem
+    assert parse_problem(child.problem.pddl()) == child.problem
 
 
 def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
-    before, names = layout_of(KITCHEN.problem), ids_by_name(KITCHEN.problem)
+    before, names = Layout.of(KITCHEN.problem), Layout.of(KITCHEN.problem).ids
     item, to = next(
         (item, place)
         for item in before.within_reach(KITCHEN.problem.goal.object_type)
@@ -161,16 +159,16 @@ def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
         if (kind, before.objects[item]) in before.can_contain and before.inside[item] != place
     )
     child = apply_edit(KITCHEN, Edit(moves=(MoveEdit(item=name_of(KITCHEN, item), to=name_of(KITCHEN, to)),)))
-    after = layout_of(child.problem)
+    after = Layout.of(child.problem)
     assert after.inside == {**before.inside, item: to}
     assert after.location == {**before.location, item: before.location[to]}
-    assert ids_by_name(child.problem) == names
+    assert Layout.of(child.problem).ids == names
 
 
 def test_an_object_of_a_new_type_is_declared_and_can_be_put_down() -> None:
-    game = game_of_kind(TaskKind.LOOK, rooms=["bedroom"])
-    desk = next(name for name in ids_by_name(game.problem) if name.startswith("desk "))
-    absent = next(t for t in ("Vase", "Statue", "Watch") if t not in layout_of(game.problem).objects.values())
+    game = game_of_kind(TaskKind.LOOK, "bedroom")
+    desk = next(name for name in Layout.of(game.problem).ids if name.startswith("desk "))
+    absent = next(t for t in ("Vase", "Statue", "Watch") if t not in Layout.of(game.problem).objects.values())
     child = apply_edit(game, Edit(adds=(Add(object_type=absent, to=desk, count=2),)))
     engine = FastEngine(FastGame(child))
     engine.reset()
@@ -181,23 +179,23 @@ def test_an_object_of_a_new_type_is_declared_and_can_be_put_down() -> None:
 
 def test_a_removed_object_is_gone_from_objects_and_facts() -> None:
     game = KITCHEN
-    layout = layout_of(game.problem)
+    layout = Layout.of(game.problem)
     item = next(i for i in layout.inside if layout.flag("pickupable", i))
     child = apply_edit(game, Edit(removes=(name_of(game, item),)))
-    assert item in render_problem(game.problem)
-    assert item not in render_problem(child.problem)
+    assert item in game.problem.pddl()
+    assert item not in child.problem.pddl()
 
 
 def test_hints_are_true_and_say_where_and_how() -> None:
     for game in games():
         child = apply_edit(game, Edit(hint=Hint.WHERE_AND_HOW))
-        goal, layout = child.problem.goal, layout_of(child.problem)
+        goal, layout = child.problem.goal, Layout.of(child.problem)
         told = child.sentence.partition("you can find ")[2].partition(".")[0]
         for found in told.split(" and "):
             item, place = found.removeprefix("a ").split(" in ")
             assert item == goal.object_type.lower()
             homes = {layout.inside[i] for i in layout.within_reach(goal.object_type)}
-            assert ids_by_name(child.problem)[place] in homes
+            assert Layout.of(child.problem).ids[place] in homes
         assert child.sentence in first_view(child)
         assert apply_edit(child, Edit(hint=Hint.NONE)).sentence == game.sentence
 
@@ -232,13 +230,13 @@ def test_verify_names_the_reason() -> None:
     child = apply_edit(KITCHEN, propose_edits(KITCHEN, direction="harder", rng=random.Random(0), count=1)[0])
     assert verify(child, parent=KITCHEN) > 0
     with pytest.raises(InvalidEdit, match="in the pool"):
-        verify(child, parent=KITCHEN, others={game_digest(child)})
+        verify(child, parent=KITCHEN, others={child.digest()})
     with pytest.raises(InvalidEdit, match="slot began with"):
         verify(KITCHEN, parent=child, root=KITCHEN)
 
 
 def test_a_goal_that_is_true_at_the_start_is_refused() -> None:
-    layout = layout_of(KITCHEN.problem)
+    layout = Layout.of(KITCHEN.problem)
     item, place = next((i, p) for i, p in layout.inside.items() if layout.receptacles[p] == "CounterTop")
     done = Edit(goal=Goal(TaskKind.PLACE, layout.objects[item], layout.receptacles[place]))
     with pytest.raises(InvalidEdit, match="already true"):

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.problem import TaskKind, Verbs
+from rla.envs.alfworld.game import Verbs
+from rla.envs.alfworld.goals import TaskKind
 from rla.envs.observation import Observation
 from rla.errors import UserError
 

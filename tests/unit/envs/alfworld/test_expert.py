@@ -3,8 +3,9 @@ import random
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.expert import Errand, Expert, Memory, read_errand
-from rla.envs.alfworld.problem import TaskKind, Verbs
+from rla.envs.alfworld.expert import Expert, Memory, read_task
+from rla.envs.alfworld.game import Verbs
+from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.errors import UserError
 
 from . import scenes
@@ -27,12 +28,12 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("sentence", "meaning"), SENTENCES.items())
 def test_it_understands_every_wording(sentence: str, meaning: tuple[TaskKind, str, str]) -> None:
-    assert read_errand(f"...\n\nYour task is to: {sentence}") == Errand(*meaning, frozenset())
+    assert read_task(f"...\n\nYour task is to: {sentence}") == (Goal(*meaning), frozenset())
 
 
 def test_it_takes_a_hint() -> None:
-    errand = read_errand("Your task is to: put a mug in shelf. you can find a mug in cabinet 3.")
-    assert errand.hinted == {"cabinet 3"}
+    _, hinted = read_task("Your task is to: put a mug in shelf. you can find a mug in cabinet 3.")
+    assert hinted == {"cabinet 3"}
 
 
 def test_it_refuses_a_text_without_a_known_task() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from rla.envs.alfworld.tasks import builtin_tasks, game_of, imported_games
-from rla.envs.alfworld.textworld import export_games, trajectory_data
+from rla.config.sections import TasksConfig
+from rla.envs.alfworld.game import game_of
+from rla.envs.alfworld.tasks import builtin_tasks, imported_games
+from rla.envs.alfworld.textworld import export_games
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -21,13 +23,15 @@ def one_task(kind: str) -> Task:
     return task
 
 
-def test_the_sidecar_names_receptacle_or_lamp() -> None:
+@pytest.mark.skipif(not INSTALLED, reason="needs the alfworld extra")
+def test_the_sidecar_names_receptacle_or_lamp(tmp_path: Path) -> None:
     placed, lit = one_task("clean"), one_task("look")
-    parameters = trajectory_data(placed, game_of(placed.payload))["pddl_params"]
-    assert parameters["parent_target"] == game_of(placed.payload).problem.goal.target_type
-    assert parameters["toggle_target"] == ""
-    parameters = trajectory_data(lit, game_of(lit.payload))["pddl_params"]
-    assert (parameters["parent_target"], parameters["toggle_target"]) == ("", "DeskLamp")
+    export_games([placed, lit], tmp_path)
+    target = game_of(placed.payload).problem.goal.target_type
+    for task, parent, toggle in ((placed, target, ""), (lit, "", "DeskLamp")):
+        (path,) = tmp_path.glob(f"train/*/trial_{task.task_id}/traj_data.json")
+        parameters = json.loads(path.read_text())["pddl_params"]
+        assert (parameters["parent_target"], parameters["toggle_target"]) == (parent, toggle)
 
 
 @pytest.mark.parametrize("field", ["split", "scene", "task_id"])
@@ -49,7 +53,8 @@ def test_without_the_extra_the_remedy_is_named(tmp_path: Path) -> None:
 def test_exported_tasks_are_imported_as_the_same_tasks(tmp_path: Path) -> None:
     tasks = builtin_tasks(seed=2, scenes=6, tasks_per_scene=1, size="tiny")
     assert export_games(tasks, tmp_path) == 6
-    found = {task.task_id: task for task in imported_games(tmp_path, split="train")}
+    config = TasksConfig(source="files", path=str(tmp_path))
+    found = {task.task_id: task for task in imported_games(config, split="train")}
     assert set(found) == {task.task_id for task in tasks}
     for task in tasks:
         assert replace(found[task.task_id], plan_length=task.plan_length) == task

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rla.envs.alfworld.edit_format import MAX_TEXT, edit_type_names
+from rla.envs.alfworld.catalog import TYPES
+from rla.envs.alfworld.edits import MAX_TEXT
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.goals import HOW_START, WHERE_START, Hint, TaskKind, hint_of, sentence
-from rla.envs.alfworld.layout import layout_of
-from rla.envs.alfworld.tasks import builtin_tasks, game_of
+from rla.envs.alfworld.game import Layout, game_of
+from rla.envs.alfworld.goals import HOW_START, WHERE_START, Hint, TaskKind
+from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 
+from . import scenes
+
 ALFWORLD = Alfworld()
-(TASK,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small", kinds=["clean"], rooms=["kitchen"])
+TASK = scenes.drawn(TaskKind.CLEAN, "kitchen")
 GAME = game_of(TASK.payload)
 NAMES = sorted({name for name in re.findall(r'"([a-z]+ \d+)"', json.dumps(ALFWORLD.proposal_prompt().schema(TASK)))})
 SECONDS = 5.0  # of one proposal, on a busy machine
@@ -62,7 +65,7 @@ ATTACKS = (
     "MugType",
     "__proto__",
 )
-known = st.sampled_from([*NAMES, *sorted(edit_type_names())])
+known = st.sampled_from([*NAMES, *sorted(TYPES)])
 values = st.one_of(
     known,
     st.sampled_from(ATTACKS),
@@ -73,7 +76,7 @@ values = st.one_of(
     st.lists(known, max_size=2),
     st.dictionaries(known, known, max_size=2),
 )
-names, types = st.sampled_from(NAMES) | values, st.sampled_from(sorted(edit_type_names())) | values
+names, types = st.sampled_from(NAMES) | values, st.sampled_from(sorted(TYPES)) | values
 
 
 def some(entry: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -143,12 +146,12 @@ def assert_only_known_names(child: Task) -> None:
     problem = json.loads(child.payload)["problem"]
     fresh = {name for name, kind in game.problem.objects if name not in before and kind == "object"}
     assert all(re.fullmatch(r"[A-Za-z]+(_(bar|minus|plus|dot)_\d*|\d)*", name) for name in fresh), fresh
-    assert {re.match(r"[A-Za-z]+", name)[0] for name in fresh} <= edit_type_names()  # type: ignore[index]
-    typed = {f"{name}Type" for name in edit_type_names()}
+    assert {re.match(r"[A-Za-z]+", name)[0] for name in fresh} <= TYPES  # type: ignore[index]
+    typed = {f"{name}Type" for name in TYPES}
     new = tokens(problem) - tokens(json.loads(TASK.payload)["problem"])
     assert new - fresh - typed <= WORDS
-    wordings = [sentence(game.problem.goal, variant=variant) for variant in (0, 1)]
-    told, hint = child.instruction, hint_of(child.instruction)
+    wordings = [game.problem.goal.sentence(variant) for variant in (0, 1)]
+    told, hint = child.instruction, Hint.of(child.instruction)
     assert told in wordings or (hint is not Hint.NONE and any(told.startswith(f"{wording} ") for wording in wordings))
     assert re.fullmatch(r"[a-z0-9 ,.]+", told)
     assert json.loads(child.edit or "") and child.plan_length
@@ -164,7 +167,7 @@ WORDS = {
 
 
 def test_edits_in_the_scenes_own_names_are_games_or_refused() -> None:
-    places = {kind.lower() for kind in layout_of(GAME.problem).receptacles.values()}
+    places = {kind.lower() for kind in Layout.of(GAME.problem).receptacles.values()}
     children = [
         applied(json.dumps({"add": [{"object_type": kind, "to": name, "count": 1}]}))
         for name in NAMES

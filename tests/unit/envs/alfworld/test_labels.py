@@ -3,18 +3,29 @@
 from random import Random
 
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.expert import WAYS, contrast, to_compare
-from rla.envs.alfworld.labels import AGAIN, LIKELY, PROGRESS, REFUSED, UNLIKELY, USELESS, Sight, label_steps
+from rla.envs.alfworld.labels import (
+    AGAIN,
+    LIKELY,
+    PROGRESS,
+    REFUSED,
+    UNLIKELY,
+    USELESS,
+    WAYS,
+    Search,
+    contrast,
+    label_steps,
+    to_compare,
+)
 from rla.envs.views import Labelled
 
 from . import scenes
 
 GAME = scenes.game()
-TABLES, GOAL = FastGame(GAME), GAME.problem.goal
+TABLES = FastGame(GAME)
 
 
 def marks(*actions: str) -> list[tuple[int, str]]:
-    return [(steps[0].score, steps[0].reason) for steps in label_steps(TABLES, GOAL, actions)]
+    return [(steps[0].score, steps[0].reason) for steps in label_steps(TABLES, actions)]
 
 
 def test_the_way_to_the_goal_helps_step_by_step() -> None:
@@ -44,15 +55,15 @@ def test_a_look_into_a_new_place_helps_where_the_object_is_half_as_often_as_in_t
 
 
 def test_an_unlikely_place_becomes_likely_when_the_better_ones_have_been_visited() -> None:
-    sight = Sight(GOAL)
+    search = Search(GAME.problem.goal)
     offered = ["go to fridge 1", "go to microwave 1", "go to cabinet 1", "take knife 1 from countertop 1"]
-    assert [sight.look(one, offered) for one in offered] == [LIKELY, LIKELY, UNLIKELY, None]
-    sight.did("go to fridge 1")
-    sight.did("go to microwave 1")
-    assert [sight.look(one, offered) for one in offered] == [None, None, LIKELY, None]
-    assert sight.look("open fridge 1", offered) == LIKELY
-    sight.read("On the countertop 1, you see a mug 2.")
-    assert sight.look("go to cabinet 1", offered) is None
+    assert [search.judge(one, offered) for one in offered] == [LIKELY, LIKELY, UNLIKELY, None]
+    search.read("go to fridge 1", "The fridge 1 is closed.")
+    search.read("go to microwave 1", "The microwave 1 is closed.")
+    assert [search.judge(one, offered) for one in offered] == [None, None, LIKELY, None]
+    assert search.judge("open fridge 1", offered) == LIKELY
+    search.read("go to countertop 1", "On the countertop 1, you see a mug 2.")
+    assert search.judge("go to cabinet 1", offered) is None
 
 
 def test_ground_that_was_lost_is_won_only_once() -> None:
@@ -67,17 +78,12 @@ def test_ground_that_was_lost_is_won_only_once() -> None:
 
 def test_other_actions_are_judged_in_the_same_state_and_leave_no_trace() -> None:
     actions = ["go to countertop 1", "take mug 2 from countertop 1"]
-    asked: list[tuple[bool, str]] = []
-
-    def others(offered: object, taken: str) -> list[str]:
-        asked.append(("take knife 1 from countertop 1" in offered, taken))  # type: ignore[operator]
-        return ["go to sidetable 1", "take knife 1 from countertop 1"]
-
-    steps = label_steps(TABLES, GOAL, actions, others)
-    assert asked == [(False, actions[0]), (True, actions[1])]
-    assert [steps[0][0], steps[1][0]] == [step[0] for step in label_steps(TABLES, GOAL, actions)]
-    assert [one.score for one in steps[0]] == [1, 1, -1]
-    assert steps[1][2] == Labelled(
+    steps = label_steps(TABLES, actions, others=99, omit=["look"])
+    assert [step[0] for step in steps] == [step[0] for step in label_steps(TABLES, actions)]
+    first, second = ({one.action: one for one in step[1:]} for step in steps)
+    assert "go to countertop 1" not in first and "take knife 1 from countertop 1" not in first
+    assert "take mug 2 from countertop 1" not in second and "look" not in first | second
+    assert second["take knife 1 from countertop 1"] == Labelled(
         action="take knife 1 from countertop 1",
         next_observation="You pick up the knife 1 from the countertop 1.",
         score=-1,

@@ -8,19 +8,18 @@ from dataclasses import replace
 import jsonschema  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
-from rla.envs.alfworld.edit_format import OFFER_KEYS, Edit, InvalidEdit, parse_edit
-from rla.envs.alfworld.editing import apply_edit, verify
-from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.edits import OFFER_KEYS, SCENE_KEYS, Edit, InvalidEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.engine import KINDS, FastEngine, FastGame
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.layout import holds_at_start, layout_of
-from rla.envs.alfworld.problem import Game, Goal, TaskKind
-from rla.envs.alfworld.prompts import edit_schema_of, examples, keys_told
-from rla.envs.alfworld.proposals import effort, propose_edits, view_of
+from rla.envs.alfworld.game import Game, Layout, game_of
+from rla.envs.alfworld.goals import Goal, TaskKind
+from rla.envs.alfworld.prompts import EditPrompt
+from rla.envs.alfworld.proposals import View, propose_edits
 from rla.envs.alfworld.solver import solve
-from rla.envs.alfworld.tables import KINDS, command_kind
-from rla.envs.alfworld.tasks import builtin_tasks, game_digest, game_likeness, game_of, game_payload
+from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.alfworld.textworld import export_games
+from rla.envs.views import ProposalView
 from rla.errors import UserError
 from rla.store.schema import load_schema
 from tests.unit.builders import configured
@@ -62,11 +61,9 @@ def test_places_that_share_a_location_are_withheld_together() -> None:
 
 
 def test_the_kind_of_both_wordings_of_putting_is_put() -> None:
-    assert [command_kind(c) for c in ("move mug 1 to desk 1", "put mug 1 in/on desk 1", "go to desk 1")] == [
-        "put",
-        "put",
-        "go",
-    ]
+    tables = FastGame(replace(TO_TABLE, withheld=("put",)))
+    commands = ("move mug 1 to desk 1", "put mug 1 in/on desk 1", "go to desk 1")
+    assert [tables.allows(command) for command in commands] == [False, False, True]
 
 
 def test_plans_go_round_what_is_withheld() -> None:
@@ -133,18 +130,18 @@ def test_commands_are_withheld_given_back_and_kept_by_other_edits() -> None:
     back = apply_edit(once, Edit(give=("open",), withhold=("close",)))
     assert back.withheld == ("close", "go to fridge 1")
     alike = apply_edit(once, Edit(give=("open", "go to fridge 1")))
-    assert game_likeness(alike) == game_likeness(TO_TABLE) != game_likeness(once)
+    assert alike.likeness() == TO_TABLE.likeness() != once.likeness()
 
 
 def test_a_payload_says_what_is_withheld_and_others_are_as_before() -> None:
     held = replace(TO_TABLE, withheld=("go to fridge 1", "open"))
-    assert game_of(game_payload(held)) == held
-    assert game_digest(held) != game_digest(TO_TABLE) and "withheld" not in game_payload(TO_TABLE)
+    assert game_of(held.payload()) == held
+    assert held.digest() != TO_TABLE.digest() and "withheld" not in TO_TABLE.payload()
 
 
 def test_a_payload_that_withholds_something_else_is_refused() -> None:
     for told in ("fly", "go to nowhere 1", "go to fridge 1, __import__"):
-        fields = json.loads(game_payload(TO_TABLE)) | {"withheld": told}
+        fields = json.loads(TO_TABLE.payload()) | {"withheld": told}
         with pytest.raises(UserError, match="no command of its scene"):
             FastGame(game_of(json.dumps(fields)))
 
@@ -198,11 +195,11 @@ def test_the_remaining_distance_is_the_shortest_one_from_every_state(kind: TaskK
 def test_rules_change_the_offer_alone_where_that_is_asked_for(direction: str) -> None:
     drawn = 0
     for seed, game in enumerate(games("small")):
-        before = (effort(game, plan_length=len(solve(FastGame(game)) or ())), 0)
+        before = (View.of(game).effort(len(solve(FastGame(game)) or ())), 0)
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=4, fields=OFFER_KEYS):
             child = apply_edit(game, parse_edit(edit.to_json()))
-            after = (effort(child, plan_length=verify(child, parent=game)), -len(child.withheld))
-            assert edit.keys() <= OFFER_KEYS and (after > before) is (direction == "harder")
+            after = (View.of(child).effort(verify(child, parent=game)), -len(child.withheld))
+            assert edit.fields().keys() <= OFFER_KEYS and (after > before) is (direction == "harder")
             assert (child.problem, child.sentence) == (game.problem, game.sentence)
             drawn += 1
     assert drawn >= (3 if direction == "harder" else 24)  # few scenes of this size have a second instance or target
@@ -223,24 +220,24 @@ def test_a_thing_in_two_places_is_found_at_the_one_that_can_be_reached() -> None
             replace(game, withheld=(withheld,))
             for game in (both, scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=(home,)))
         )
-        assert view_of(held).layout.inside == dict([home])
+        assert View.of(held).layout.inside == dict([home])
         steps = len(solve(FastGame(held)) or ())
         assert steps == len(solve(FastGame(alone)) or ()) == 5
-        assert effort(held, plan_length=steps) == effort(alone, plan_length=steps)
+        assert View.of(held).effort(steps) == View.of(alone).effort(steps)
     assert propose_edits(both, direction="easier", rng=random.Random(0), count=8, fields=OFFER_KEYS)
 
 
 def test_a_goal_is_true_at_any_place_of_a_thing() -> None:
     both = (("Mug_bar_1", "CounterTop_bar_1"), ("Mug_bar_1", "SideTable_bar_1"))
-    layout = layout_of(scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=both).problem)
-    held = [kind for kind in scenes.CAN_CONTAIN if holds_at_start(Goal(TaskKind.PLACE, "Mug", kind), layout)]
+    layout = Layout.of(scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=both).problem)
+    held = [kind for kind in scenes.CAN_CONTAIN if layout.holds(Goal(TaskKind.PLACE, "Mug", kind))]
     assert held == ["CounterTop", "SideTable"]
 
 
 def test_without_being_asked_rules_change_the_scene_as_ever() -> None:
     for seed, game in enumerate(games(count=4)):
         for edit in propose_edits(game, direction="easier", rng=random.Random(seed), count=8):
-            assert not edit.keys() & OFFER_KEYS
+            assert not edit.fields().keys() & OFFER_KEYS
 
 
 def test_the_environment_proposes_what_the_parameters_name() -> None:
@@ -253,15 +250,20 @@ def test_the_environment_proposes_what_the_parameters_name() -> None:
 
 
 def test_a_model_is_told_of_the_offer_only_where_that_is_asked_for() -> None:
-    held = replace(TO_TABLE, withheld=("open",))
-    assert "withhold" not in edit_schema_of(game_payload(held))["properties"]
-    schema = edit_schema_of(game_payload(held), OFFER_KEYS)["properties"]
+    plain, held = (
+        task_from_game(game, split="train", scene="kitchen")
+        for game in (TO_TABLE, replace(TO_TABLE, withheld=("open",)))
+    )
+    assert "withhold" not in EditPrompt(SCENE_KEYS).schema(held)["properties"]
+    asked = EditPrompt(OFFER_KEYS)
+    schema = asked.schema(held)["properties"]
     assert set(schema) == OFFER_KEYS
     assert schema["give"]["items"] == {"enum": ["open"]} and "go to fridge 1" in schema["withhold"]["items"]["enum"]
-    assert set(edit_schema_of(game_payload(TO_TABLE), OFFER_KEYS)["properties"]) == {"withhold"}
-    told = keys_told(held, OFFER_KEYS)
+    assert set(asked.schema(plain)["properties"]) == {"withhold"}
+    (message,) = asked.messages(held, ProposalView(direction="harder", accuracy=1.0, critique=""))
+    told, _, example = message["content"].partition("For example:\n")
     assert "Withheld now: open." in told and '"goal"' not in told
-    assert [set(json.loads(text)) for text in examples(held, OFFER_KEYS)] == [{"withhold"}]
+    assert set(json.loads(example.splitlines()[0])) == {"withhold"} and example.splitlines()[1] == ""
 
 
 def played(game: Game, seeds: Sequence[int]) -> float:
@@ -285,6 +287,6 @@ def test_the_expert_finds_its_way_where_doors_stay_shut() -> None:
 
 def test_a_game_file_cannot_withhold_commands(tmp_path_factory: pytest.TempPathFactory) -> None:
     (task,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="tiny")
-    held = replace(task, payload=game_payload(replace(game_of(task.payload), withheld=("close",))))
+    held = replace(task, payload=replace(game_of(task.payload), withheld=("close",)).payload())
     with pytest.raises(UserError, match="withholds commands"):
         export_games([held], tmp_path_factory.mktemp("games"))

@@ -10,8 +10,10 @@ from typing import Literal
 import pytest
 
 from rla.adaptation.edits import Taken
-from rla.envs.alfworld.editing import EngineProof, refusal, solution
+from rla.envs.alfworld.engine import tables_of
 from rla.envs.alfworld.environment import Alfworld
+from rla.envs.alfworld.solver import solve
+from rla.envs.alfworld.textworld import EngineProof, refusal
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
@@ -67,7 +69,7 @@ def test_a_plan_is_replayed_to_its_end(corridor: Corridor, plan: list[str], reas
 def test_auto_is_settled_by_what_is_installed(
     asked: Literal["auto", "fast", "both"], installed: bool, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rla.envs.alfworld.editing.find_spec", lambda name: name if installed else None)
+    monkeypatch.setattr("rla.envs.alfworld.textworld.find_spec", lambda name: name if installed else None)
     config = configured(f"env.own.verify_engines={asked}")
     if found == "none":
         with pytest.raises(UserError, match="alfworld"):
@@ -103,7 +105,7 @@ def test_a_game_that_differs_in_ids_alone_is_the_same_task() -> None:
     editor = Alfworld()
     config = configured("tasks.train_scenes=1", "tasks.tasks_per_scene=1", "tasks.size=small", "tasks.kinds=[clean]")
     (root,) = editor.tasks(config, seed=5, split="train")
-    wanted = next(word for word in solution(root, config) if word.startswith("take ")).split(" ")
+    wanted = next(word for word in solve(tables_of(root.payload)) or () if word.startswith("take ")).split(" ")
     item, place = " ".join(wanted[1:3]), " ".join(wanted[4:])
     kind = editor.proposal_prompt().schema(root)["properties"]["add"]["items"]["properties"]["object_type"]["enum"]
     named = next(name for name in kind if name.lower() == item.split()[0])

@@ -5,13 +5,11 @@ from collections import Counter
 
 import pytest
 
-from rla.envs.alfworld.edit_format import Add, Edit, MoveEdit, parse_edit
-from rla.envs.alfworld.editing import apply_edit, verify
-from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of
-from rla.envs.alfworld.phases import FINDING, PLACING
-from rla.envs.alfworld.priors import share
-from rla.envs.alfworld.problem import Game
-from rla.envs.alfworld.proposals import effort, elsewhere, propose_edits, usual, view_of
+from rla.envs.alfworld.catalog import share
+from rla.envs.alfworld.edits import Add, Edit, MoveEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.game import Game
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind
+from rla.envs.alfworld.proposals import FINDING, PLACING, View, elsewhere, propose_edits
 from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games
 
 
@@ -19,11 +17,11 @@ from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games
 def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
     drawn = 0
     for seed, game in enumerate(games()):
-        before = effort(game, plan_length=plan_length(game))
+        before = View.of(game).effort(plan_length(game))
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=3):
             child = apply_edit(game, parse_edit(edit.to_json()))
-            after = effort(child, plan_length=verify(child, parent=game))
-            told_otherwise = hint_of(child.sentence) is not hint_of(game.sentence)
+            after = View.of(child).effort(verify(child, parent=game))
+            told_otherwise = Hint.of(child.sentence) is not Hint.of(game.sentence)
             shift = after - before if direction == "harder" else before - after
             assert shift > 0 or (shift == 0 and told_otherwise)
             drawn += 1
@@ -39,11 +37,11 @@ def test_the_order_of_edits(direction: str) -> None:
         ranks = []
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=8):
             child = apply_edit(game, edit)
-            told = hint_of(child.sentence) is not hint_of(game.sentence)
+            told = Hint.of(child.sentence) is not Hint.of(game.sentence)
             other_kind = child.problem.goal.kind is not game.problem.goal.kind
-            left = effort(child, plan_length=verify(child, parent=game))
+            left = View.of(child).effort(verify(child, parent=game))
             scene = bool(edit.moves or edit.adds or edit.removes)
-            ranks.append((told, not usual(view_of(game), edit), other_kind, scene, left))
+            ranks.append((told, not View.of(game).usual(edit), other_kind, scene, left))
         assert ranks == sorted(ranks)
         orders += len(set(ranks)) > 1
         seen |= {rank[:4] for rank in ranks}
@@ -56,9 +54,9 @@ def test_the_phase_says_what_of_the_goal_changes(focus: str, kept: str) -> None:
     """Another object where finding failed, another target where placing did, before other usual goals of the kind."""
     beside, leads = 0, 0
     for seed, game in enumerate(games("small", 30)):
-        view = view_of(game)
+        view = View.of(game)
         edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=16, focus=focus)
-        goals = [edit.goal for edit in edits if edit.goal and usual(view, edit) and edit.goal.kind is view.goal.kind]
+        goals = [edit.goal for edit in edits if edit.goal and view.usual(edit) and edit.goal.kind is view.goal.kind]
         focused = [getattr(goal, kept) == getattr(view.goal, kept) for goal in goals]
         assert focused == sorted(focused, reverse=True)
         beside += len(set(focused)) > 1
@@ -68,31 +66,31 @@ def test_the_phase_says_what_of_the_goal_changes(focus: str, kept: str) -> None:
 
 
 def test_an_edit_is_usual_where_training_games_have_such_things() -> None:
-    view = view_of(KITCHEN)
+    view = View.of(KITCHEN)
     kinds = {**view.layout.receptacles, **view.layout.objects}
-    names = {kinds[identifier]: name for identifier, name in view.names.items()}
+    names = {kinds[identifier]: name for identifier, name in view.layout.names.items()}
     # Of a hundred fridges 53 hold a tomato, of a hundred sink basins 11, of a hundred cabinets less than two.
     for place, expected in (("Fridge", True), ("SinkBasin", True), ("Cabinet", False)):
-        assert usual(view, Edit(adds=(Add(object_type="Tomato", to=names[place], count=1),))) is expected
-        assert usual(view, Edit(moves=(MoveEdit(item=names["Tomato"], to=names[place]),))) is expected
-    assert usual(view, Edit(goal=Goal(TaskKind.COOL, "Tomato", "CounterTop")))
-    assert not usual(view, Edit(goal=Goal(TaskKind.PLACE, "Tomato", "Cabinet")))
-    assert usual(view, Edit(goal=Goal(TaskKind.LOOK, "Tomato", "DeskLamp")))  # nothing is placed
-    assert usual(view, Edit(hint=Hint.HOW, removes=(names["Tomato"],)))
+        assert view.usual(Edit(adds=(Add(object_type="Tomato", to=names[place], count=1),))) is expected
+        assert view.usual(Edit(moves=(MoveEdit(item=names["Tomato"], to=names[place]),))) is expected
+    assert view.usual(Edit(goal=Goal(TaskKind.COOL, "Tomato", "CounterTop")))
+    assert not view.usual(Edit(goal=Goal(TaskKind.PLACE, "Tomato", "Cabinet")))
+    assert view.usual(Edit(goal=Goal(TaskKind.LOOK, "Tomato", "DeskLamp")))  # nothing is placed
+    assert view.usual(Edit(hint=Hint.HOW, removes=(names["Tomato"],)))
     one_of_two = (
         MoveEdit(item=names["Tomato"], to=names["Fridge"]),
         MoveEdit(item=names["Tomato"], to=names["Cabinet"]),
     )
-    assert not usual(view, Edit(moves=one_of_two))
+    assert not view.usual(Edit(moves=one_of_two))
 
 
 def test_things_are_put_elsewhere_as_often_as_training_games_have_them_there() -> None:
-    view = view_of(KITCHEN)
+    view = View.of(KITCHEN)
     item, kinds = view.goal.object_type.lower(), Counter[str]()
     rng = random.Random(0)
     for _ in range(2000):
         edit = elsewhere(view, rng)
-        assert edit is not None and {move.item for move in edit.moves} == {view.names[i] for i in view.instances}
+        assert edit is not None and {move.item for move in edit.moves} == {view.layout.names[i] for i in view.instances}
         kinds.update(move.to.rsplit(" ", 1)[0] for move in edit.moves)
     places = [place for place in view.layout.receptacles.values() if place != view.goal.target_type]
     fitting = Counter[str]()
@@ -120,5 +118,5 @@ def test_proposals_depend_on_the_seed_alone() -> None:
 def test_effort_counts_commands_and_places_to_look_into() -> None:
     game = game_of_kind(TaskKind.PLACE)
     told = apply_edit(game, Edit(hint=Hint.WHERE))
-    assert effort(told, plan_length=4) == 4
-    assert effort(game, plan_length=4) >= 4
+    assert View.of(told).effort(4) == 4
+    assert View.of(game).effort(4) >= 4

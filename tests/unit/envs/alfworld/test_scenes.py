@@ -8,9 +8,8 @@ import pytest
 
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.catalog import ROOMS, Room
+from rla.envs.alfworld.game import Layout, parse_problem
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.layout import Layout, layout_of
-from rla.envs.alfworld.problem import parse_problem, render_problem
 from rla.envs.alfworld.scenes import BOUNDS, Scene, Size, generate_scene, mangled
 
 ANY_GOAL = Goal(TaskKind.PLACE, "Mug", "Desk")
@@ -23,7 +22,7 @@ def scenes(room: Room, size: Size) -> list[Scene]:
 
 
 def layouts(room: Room, size: Size) -> list[Layout]:
-    return [layout_of(scene.problem(ANY_GOAL)) for scene in scenes(room, size)]
+    return [Layout.of(scene.problem(ANY_GOAL)) for scene in scenes(room, size)]
 
 
 def test_ids_are_alfreds() -> None:
@@ -54,7 +53,7 @@ def test_sizes_keep_their_bounds(room: Room, size: Size) -> None:
 
 def test_full_kitchens_are_as_large_as_real_ones() -> None:
     drawn = [generate_scene(seed=seed, room=Room.KITCHEN, size=Size.FULL) for seed in range(60)]
-    full = [layout_of(scene.problem(ANY_GOAL)) for scene in drawn]
+    full = [Layout.of(scene.problem(ANY_GOAL)) for scene in drawn]
     assert sum(len(layout.receptacles) for layout in full) / 60 == pytest.approx(33.4, abs=2.0)
     assert sum(len(layout.objects) for layout in full) / 60 == pytest.approx(54.1, abs=4.0)
 
@@ -65,7 +64,7 @@ def test_ids_are_unique_and_the_agent_starts_where_nothing_stands(room: Room, si
         ids = [identifier.lower() for identifier, _ in scene.objects]
         assert len(set(ids)) == len(ids)
         (start,) = [fact[2] for fact in scene.facts if fact[0] == "atLocation"]
-        assert start not in layout_of(scene.problem(ANY_GOAL)).location.values()
+        assert start not in Layout.of(scene.problem(ANY_GOAL)).location.values()
         assert all(re.fullmatch(r"\w+", argument) for fact in scene.facts for argument in fact)
 
 
@@ -80,7 +79,7 @@ def test_some_doors_are_closed_and_some_things_share_a_place() -> None:
 @pytest.mark.parametrize("room", Room)
 def test_a_scene_survives_its_pddl(room: Room) -> None:
     problem = generate_scene(seed=5, room=room, size=Size.SMALL).problem(ANY_GOAL)
-    assert parse_problem(render_problem(problem)) == problem
+    assert parse_problem(problem.pddl()) == problem
 
 
 def test_scenes_do_not_depend_on_the_process() -> None:

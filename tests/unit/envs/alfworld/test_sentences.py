@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.alfworld.goals import Goal, Hint, TaskKind, hint_of, hint_sentences, sentence, variant_of
-from rla.envs.alfworld.problem import load_game
+from rla.envs.alfworld.game import Game
+from rla.envs.alfworld.goals import Goal, Hint, TaskKind
 
 DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser() / "json_2.1.1" / "train"
 
@@ -25,23 +25,23 @@ DATA = Path(os.environ.get("ALFWORLD_DATA", "~/.cache/alfworld")).expanduser() /
 )
 def test_two_wordings_per_kind(kind: TaskKind, first: str, second: str) -> None:
     goal = Goal(kind, "Mug", "Desk")
-    assert [sentence(goal, variant=0), sentence(goal, variant=1)] == [first, second]
-    assert [variant_of(goal, first), variant_of(goal, second)] == [0, 1]
+    assert [goal.sentence(0), goal.sentence(1)] == [first, second]
+    assert [goal.variant_of(first), goal.variant_of(second)] == [0, 1]
 
 
 @pytest.mark.parametrize("kind", TaskKind)
 @pytest.mark.parametrize("hint", Hint)
 def test_a_hint_is_found_again_in_the_instruction(kind: TaskKind, hint: Hint) -> None:
     goal = Goal(kind, "CellPhone", "SideTable")
-    text = f"{sentence(goal, variant=1)} {hint_sentences(goal, hint, places=['bed 1'])}".strip()
-    assert hint_of(text) is hint
+    text = f"{goal.sentence(1)} {goal.hint_text(hint, places=['bed 1'])}".strip()
+    assert Hint.of(text) is hint
     assert ("bed 1" in text) == hint.tells_where
     assert set(text) <= set("abcdefghijklmnopqrstuvwxyz0123456789 ,.")
 
 
 def test_both_places_of_a_pair_are_told() -> None:
     goal = Goal(TaskKind.TWO, "Mug", "Desk")
-    text = hint_sentences(goal, Hint.WHERE, places=["shelf 2", "bed 1"])
+    text = goal.hint_text(Hint.WHERE, places=["shelf 2", "bed 1"])
     assert text == "you can find a mug in shelf 2 and a mug in bed 1."
 
 
@@ -50,8 +50,8 @@ def test_real_games_are_worded_so() -> None:
     paths = sorted(DATA.glob("*/*/game.tw-pddl"))[::12]
     assert len(paths) > 200
     for path in paths:
-        game, told = load_game(path), json.loads((path.parent / "traj_data.json").read_text())
+        game, told = Game.load(path), json.loads((path.parent / "traj_data.json").read_text())
         goal = game.problem.goal
-        assert game.sentence == sentence(goal, variant=variant_of(goal, game.sentence))
+        assert game.sentence == goal.sentence(goal.variant_of(game.sentence))
         assert goal.kind.value == told["task_type"]
         assert goal.object_type == told["pddl_params"]["object_target"]

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rla.envs.alfworld.engine import FastEngine, FastGame, Op, State, apply, legal
-from rla.envs.alfworld.problem import TaskKind
+from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.solver import remaining, solve
-from rla.envs.alfworld.tables import TREATMENTS
 
 from . import scenes
 
@@ -29,7 +28,7 @@ def plain(state: State) -> State:
 
 def distances(tables: FastGame) -> dict[State, int]:
     """Commands to the nearest won state (-1: none), by breadth-first search over every state, backwards."""
-    useful = WORK | {TREATMENTS[tables.goal.kind]} if tables.goal.kind in TREATMENTS else WORK
+    useful = WORK | {tables.treatment} if tables.treatment else WORK
     start = plain(tables.start)
     before: dict[State, list[State]] = {start: []}
     queue = deque([start])

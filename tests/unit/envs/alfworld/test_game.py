@@ -3,16 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rla.envs.alfworld.problem import (
-    Game,
-    Goal,
-    TaskKind,
-    Verbs,
-    check_sentence,
-    load_game,
-    parse_problem,
-    render_problem,
-)
+from rla.envs.alfworld.game import Game, Verbs, check_sentence, parse_problem
+from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.errors import UserError
 
 from . import scenes
@@ -62,7 +54,7 @@ def test_a_problem_keeps_casing_order_and_shared_types() -> None:
 def test_every_goal_survives_writing_and_reading(kind: TaskKind) -> None:
     target = "DeskLamp" if kind is TaskKind.LOOK else "SideTable"
     problem = scenes.problem(Goal(kind, "Mug", target))
-    assert parse_problem(render_problem(problem)) == problem
+    assert parse_problem(problem.pddl()) == problem
 
 
 @pytest.mark.parametrize(
@@ -87,28 +79,27 @@ def test_anything_else_is_refused_with_the_reason(old: str, new: str, reason: st
 def test_a_name_that_could_change_the_pddl_is_not_written() -> None:
     problem = scenes.problem(Goal(TaskKind.PLACE, "Mug) (evil", "Desk"))
     with pytest.raises(UserError, match="cannot be a name"):
-        render_problem(problem)
+        problem.pddl()
 
 
 def test_a_game_file_tells_its_sentence_and_its_verbs(tmp_path: Path) -> None:
-    older = load_game(write_game(tmp_path))
+    older = Game.load(write_game(tmp_path))
     assert older == Game(problem=parse_problem(TEXT), sentence="put a mug in desk.", verbs=Verbs.PUT)
-    assert load_game(write_game(tmp_path), force_packaged=True).verbs is Verbs.MOVE
-    assert load_game(write_game(tmp_path, verb="move")).verbs is Verbs.MOVE
+    assert Game.load(write_game(tmp_path, verb="move")).verbs is Verbs.MOVE
 
 
 def test_a_file_that_is_no_game_is_named(tmp_path: Path) -> None:
     path = tmp_path / "game.tw-pddl"
     with pytest.raises(UserError, match=r"game\.tw-pddl: cannot be read"):
-        load_game(path)
+        Game.load(path)
     path.write_text("(define")
     with pytest.raises(UserError, match=r"game\.tw-pddl: .*not JSON"):
-        load_game(path)
+        Game.load(path)
     path.write_text("[]")
     with pytest.raises(UserError, match=r"game\.tw-pddl: .*no grammar"):
-        load_game(path)
+        Game.load(path)
     with pytest.raises(UserError, match=r"game\.tw-pddl: .*sections"):
-        load_game(write_game(tmp_path, text="(define"))
+        Game.load(write_game(tmp_path, text="(define"))
 
 
 @pytest.mark.parametrize("sentence", ["put {1+1} mug.", "put #task# mug.", 'say "mug".', "put\nmug.", "", "Put"])
