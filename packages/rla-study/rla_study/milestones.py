@@ -1,8 +1,8 @@
 """What `rla run` says between stages and at its end, beside the line of each stage.
 
 at the beginning      whether the run fits into memory
-before training       success on the held-out tasks with its interval, before a warm start and after it, and a won
-                      and a lost episode in short
+before training       success on the held-out tasks with its interval, before a warm start and after it, each with a
+                      won and a lost episode in short
 after an iteration    how long it took, the time left, the cost so far
 at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
 """
@@ -19,8 +19,9 @@ from typing import Any
 import polars as pl
 
 from rla.config import Config
+from rla.config.checks import LORA_RANKS
 from rla.errors import UserError
-from rla.models.adapters import base_of
+from rla.models.adapters import parts_of
 from rla.models.checkpoint import open_checkpoint
 from rla.pipeline.plan import Plan
 from rla.processes.workers import usable_cores
@@ -73,9 +74,9 @@ class Milestones:
     def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
         if name == "evaluate-untrained":
-            self.say(success_text(read_json(self.run / UNTRAINED / "metrics.json"), "untrained"))
+            self.say("\n".join(untrained_success(self.run, self.config)))
         if not stage:
-            self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
+            self.say("\n".join(closing_lines(self.plan, self.run)))
         elif stage == "evaluate@0":
             self.say("\n".join(first_success(self.run, self.config)))
         elif name in LOOP and number not in (iterations := iterations_of(following)):
@@ -88,13 +89,34 @@ def iterations_of(stages: Sequence[str]) -> set[str]:
     return {number for name, _, number in (one.partition("@") for one in stages) if name in LOOP}
 
 
+def untrained_success(run: Path, config: Config) -> Iterator[str]:
+    """On the main held-out split, with excerpts."""
+    folder = run / UNTRAINED
+    row = read_json(folder / "metrics.json")
+    yield success_text(row, f"on {row['split']} untrained" if len(config.tasks.test_splits) > 1 else "untrained")
+    nothing = folder / "rewards"  # an evaluation pays nobody
+    played = Played(
+        trajectories=folder / "trajectories",
+        scores=folder / "scores",
+        policy_rewards=nothing,
+        rm_rewards=nothing,
+        pools=(),
+    )
+    yield from excerpts_text(played, config)
+
+
 def first_success(run: Path, config: Config) -> Iterator[str]:
     """Of iteration 0 on every held-out split, then excerpts of the main one."""
     trained = "after the warm start" if config.warm_start.enabled else "before training"
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
             yield success_text(row, f"on {found.split} {trained}" if found.split else trained)
-    excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
+    yield from excerpts_text(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
+
+
+def excerpts_text(played: Played, config: Config) -> Iterator[str]:
+    """A won and a lost episode, and a line if there is only one kind."""
+    excerpts = won_and_lost(played, config)
     stream = io.StringIO()
     draw(excerpts, stream, width=terminal_width())
     yield stream.getvalue().rstrip("\n")
@@ -142,17 +164,19 @@ def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
     return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 
 
-def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
+def closing_lines(plan: Plan, run: Path) -> Iterator[str]:
     folder = artifact(run, "policy", plan.iterations)
     checkpoint = open_checkpoint(folder)
-    base = base_of(checkpoint.model)
+    parts = parts_of(checkpoint.model)
     yield f"cost: {cost(run)}"
-    if base is None:
+    if parts.adapter is None:
         yield f"policy: {folder / 'model'}"
         served = [str(folder / "model"), "--served-model-name", "policy"]
     else:
-        yield f"policy: {checkpoint.adapter}, an adapter over {base.folder}"
-        served = [str(base.folder), "--enable-lora", "--max-lora-rank", str(config.train_policy.lora.rank)]
+        yield f"policy: {checkpoint.adapter}, an adapter over {parts.base}"
+        rank = parts.adapter.rank
+        room = next((one for one in LORA_RANKS if one >= rank), rank)  # vLLM has no sizes in between
+        served = [str(parts.base), "--enable-lora", "--max-lora-rank", str(room)]
         served += ["--lora-modules", f"policy={checkpoint.adapter}"]
     yield f"to serve it: {shlex.join(['vllm', 'serve', *served])}"
     yield f"to go on: {next_call(plan)}"

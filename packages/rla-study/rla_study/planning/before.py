@@ -11,13 +11,12 @@ from rla.config import Config
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.processes.workers import ON_GPUS, visible_gpus
+from rla.processes.workers import visible_gpus
 from rla.report.render import as_text, terminal_width
 from rla.report.tables import ABSENT, Table
 from rla.store.texts import readable_bytes
 from rla_study.planning.command import models_of
-from rla_study.planning.memory import ENGINE, inference_bytes, training_bytes
-from rla_study.planning.plan import Machine, Models, StageNeed, read_launch, stage_needs
+from rla_study.planning.plan import Machine, StageNeed, stage_needs
 from rla_study.planning.work import Guesses
 
 PATIENCE = 10.0  # seconds that nvidia-smi may take
@@ -36,7 +35,7 @@ def foreseen(config: Config) -> str:
         return f"whether the run fits into memory is not known: {error}"
     refusals = [one.refusal for one in needs if one.refusal]
     verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
-    return as_text("Does it fit?", [memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
+    return as_text("Does it fit?", [memory_table(needs, machine)], width=terminal_width()) + verdict
 
 
 def this_machine() -> Machine:
@@ -68,13 +67,13 @@ def host_bytes() -> float:
         return found
 
 
-def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, machine: Machine) -> Table:
+def memory_table(needs: Sequence[StageNeed], machine: Machine) -> Table:
     """One row for each stage that has a model."""
     gpu, host = (readable_bytes(size) for size in (machine.gpu_bytes, machine.host_bytes))
     rows = tuple(
         (
             one.stage,
-            *(readable_bytes(part) if part else ABSENT for part in stage_parts(one, config, models, machine)),
+            *(readable_bytes(part) if part else ABSENT for part in one.parts),
             readable_bytes(one.gpu or one.host),
             f"{gpu} of a GPU" if one.gpu else f"{host} of the host",
         )
@@ -82,23 +81,3 @@ def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, mac
     )
     columns = ("stage", "weights, optimizer", "activations", "cache", "together", "there is")
     return Table(title="Memory, predicted", columns=columns, rows=rows)
-
-
-def stage_parts(one: StageNeed, config: Config, models: Models, machine: Machine) -> tuple[float, float, float]:
-    """Bytes of the weights with gradients and optimizer, of activations, and of keys and values; the rest of a need is
-    that of processes. All are 0 if a server or a script replies.
-    """
-    if one.stage.startswith("train-"):
-        key, shape = ("train_rm", models.reward) if one.stage == "train-rm" else ("train_policy", models.policy)
-        need = training_bytes(shape, getattr(config, key), read_launch(config, machine), cuda=machine.gpus > 0)
-        return need.state + need.copies, need.activations + need.output, 0.0
-    generator = config.generator
-    if generator.backend not in ON_GPUS or (one.stage == "score-steps" and not config.judge.trains):
-        return 0.0, 0.0, 0.0
-    shape = {"score-steps": models.reward, "adapt-env": models.proposer}.get(one.stage) or models.policy
-    weights, held = (
-        inference_bytes(shape, dtype=generator.dtype, held_tokens=tokens, tensor_parallel=generator.tensor_parallel)
-        for tokens in (0, generator.max_sequences * generator.context)
-    )
-    fills = generator.backend == "vllm" and one.gpu  # vLLM takes its share of a GPU, whatever it will hold
-    return weights, 0.0, one.gpu - weights - ENGINE if fills else held - weights

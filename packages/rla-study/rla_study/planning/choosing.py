@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rla.config.load import read_config
 from rla.errors import UserError
 from rla.models.load import folder_of, hollow_model, load_tokenizer
+from rla.models.sight import sees, vision_tower
 from rla.store.layout import resource
 from rla.thoughts import TAG
 from rla_study.planning.before import this_machine
@@ -22,11 +23,11 @@ from rla_study.planning.plan import Machine, Models, stage_needs
 from rla_study.planning.shapes import ModelShape, shape_of_config
 from rla_study.planning.work import Guesses
 
-RANK = 32  # of an adapter
 FULL_SHARE, TRAINING_SHARE = 0.25, 0.85  # of the memory: that all weights may take, and that training may fill
 SMALL = 2.5e9  # weights: a smaller model seldom keeps to a form of answers, and is taught to say commands
 PASSES = (16384, 8192, 4096, 2048, 1024)  # tokens; the last two on a CPU
-ENOUGH = 4096  # tokens of context; twice as many if replies reason
+REASONING_CONTEXT = 8192  # tokens, of a model whose replies reason; a small one has the pipeline's context
+ERROR = 0.02  # of the weights by formula, relative to those of the architecture
 TRAINED = ("train_policy", "train_rm")
 TAUGHT = ("warm_start.policy", "warm_start.reward")
 
@@ -44,9 +45,8 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
 
     Raises UserError for a model that cannot chat, or that does not fit.
     """
-    config, thinks = hollow_model(source).config, TAG.search(str(load_tokenizer(source).chat_template)) is not None
-    shape = shape_of_config(config.to_dict(), name=Path(source).name)
-    limit = int(config.get_text_config().max_position_embeddings)
+    shape, limit = shape_and_context(source)
+    thinks = TAG.search(str(load_tokenizer(source).chat_template)) is not None
     machine = this_machine()
     if memory is not None:
         machine = replace(machine, gpus=int(memory > 0), gpu_bytes=memory * 1e9)
@@ -54,15 +54,17 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
         machine = replace(machine, host_bytes=math.inf)
     room = machine.gpu_bytes if machine.gpus else machine.host_bytes
     pipeline = "alfworld-24gb" if machine.gpus else "alfworld-laptop"
-    lora, small = shape.weights * STATE > FULL_SHARE * room, shape.weights < SMALL
-    context = min(limit, ENOUGH if small else 2 * ENOUGH)
+    own = read_config(resource("pipelines") / f"{pipeline}.yaml", params_of=None)
+    lora = not machine.gpus or shape.weights * STATE > FULL_SHARE * room
+    small = shape.weights < SMALL
+    context = min(limit, own.generator.context if small else REASONING_CONTEXT)
     folder = folder_of(source)
     place = str(folder.resolve()) if folder else source
     changes = [f"model.policy={place}", f"model.reward={place}", f"model.context={context}"]
     changes.append(f"generator.context={context}")
-    changes += [f"{name}.lora.rank={RANK if lora else 0}" for name in TRAINED]
     changes += [f"{name}.lr=null" for name in (*TRAINED, *TAUGHT)]
-    changes += [] if lora else ["generator.lora=merged"]
+    if not lora:
+        changes += [*(f"{name}.lora.rank=0" for name in TRAINED), "generator.lora=merged"]
     if small:
         asked = (
             "replies are one of the commands offered, which a warm start teaches: so small a model seldom reasons well"
@@ -84,19 +86,37 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
             f"--model {source}: {refusal}"
             if refusal
             else f"--model {source}: training takes {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB are there; take a "
-            "smaller model, or say by --memory how much the GPU has"
+            "smaller model"
         )
-    whole = f"{STATE * shape.weights / 1e9:.1f} GB while they train"
+    whole = f"{STATE * shape.weights / 1e9:.1f} of {room / 1e9:.0f} GB while they train"
     reasons = [
         f"{shape.name}: {shape.weights / 1e6:,.0f}M weights, {shape.layers} layers, context of {limit:,} tokens, a "
         f"chat template{', thinks' if thinks else ''}",
-        f"{f'LoRA of rank {RANK}' if lora else 'all weights train'}: they take {whole}, "
-        f"{'more than' if lora else 'at most'} {FULL_SHARE:.0%} of {room / 1e9:.0f} GB",
+        f"LoRA of rank {own.train_policy.lora.rank}: all weights would take {whole}"
+        if lora
+        else f"all weights train: they take {whole}, at most {FULL_SHARE:.0%}",
         f"passes of {tokens:,} tokens: training takes about {need / 1e9:.1f} GB",
         f"learning rates are the defaults of {'LoRA' if lora else 'full training'}",
         asked,
     ]
     return ModelRecipe(pipeline, [*changes, *passes], reasons)
+
+
+def shape_and_context(source: str) -> tuple[ModelShape, int]:
+    """The sizes of a model folder or hub id, and the tokens of its context. Raises UserError if the architecture has
+    another number of weights than the formulas give, as its memory could not be planned.
+    """
+    model = hollow_model(source)
+    model.tie_weights()  # on the meta device an output layer is made apart from the embedding
+    shape = shape_of_config(model.config.to_dict(), name=Path(source).name)
+    vision = sum(weight.numel() for weight in vision_tower(model).parameters()) if sees(model) else 0
+    weights = model.num_parameters() - vision
+    if abs(shape.weights / weights - 1) > ERROR:
+        raise UserError(
+            f"--model {source}: {type(model).__name__} has {weights / 1e6:,.0f}M weights, and its sizes give "
+            f"{shape.weights / 1e6:,.0f}M: its memory cannot be planned; write the params file by hand"
+        )
+    return shape, int(model.config.get_text_config().max_position_embeddings)
 
 
 def largest_training(pipeline: str, changes: list[str], shape: ModelShape, machine: Machine) -> tuple[float, str]:

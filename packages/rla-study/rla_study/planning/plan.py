@@ -14,7 +14,7 @@ from rla.errors import UserError
 from rla.store.layout import resource
 from rla.store.texts import readable_bytes
 from rla.training.cost import pass_tokens
-from rla_study.planning.memory import BYTES, Launched, held_tokens, inference_bytes, training_bytes
+from rla_study.planning.memory import BYTES, ENGINE, Launched, held_tokens, inference_bytes, training_bytes
 from rla_study.planning.shapes import ModelShape
 from rla_study.planning.work import (
     Guesses,
@@ -58,7 +58,8 @@ class Models:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNeed:
     """`gpu`: bytes of each of the `gpus` in use, 0 without one; `refusal`: why it does not fit, empty if it does. A
-    stage that has nothing to do loads no model and needs nothing.
+    stage that has nothing to do loads no model and needs nothing. `parts`: bytes of the weights with gradients and
+    optimizer, of activations, and of keys and values; the rest is of processes.
     """
 
     stage: str
@@ -69,6 +70,7 @@ class StageNeed:
     flops: float = 0.0
     seconds: float = 0.0
     refusal: str = ""
+    parts: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 def read_launch(config: Config, machine: Machine) -> Launched:
@@ -144,15 +146,18 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
     used = generator.tensor_parallel * engines if machine.gpus else 0
     here = generator.backend in ("transformers", "vllm")
     slots = generator.max_sequences * generator.context
-    held = inference_bytes(shape, dtype=generator.dtype, held_tokens=slots, tensor_parallel=generator.tensor_parallel)
-    budget, gpu, refusal = generator.gpu_memory * machine.gpu_bytes, held, ""
+    weights, held = (
+        inference_bytes(shape, dtype=generator.dtype, held_tokens=tokens, tensor_parallel=generator.tensor_parallel)
+        for tokens in (0, slots)
+    )
+    budget, gpu, cache, refusal = generator.gpu_memory * machine.gpu_bytes, held, held - weights, ""
     if here and used > machine.gpus:
         refusal = (
             f"{stage} runs on generator.tensor_parallel x generator.data_parallel = {used} GPUs, the machine has "
             f"{machine.gpus}; lower generator.data_parallel"
         )
     elif here and generator.backend == "vllm" and machine.gpus:
-        gpu = budget
+        gpu, cache = budget, max(0.0, budget - weights - ENGINE)  # it takes its share, whatever it will hold
         refusal = cache_refusal(stage, config, shape, machine, budget)
     elif here and machine.gpus and gpu > machine.gpu_bytes:
         refusal = (
@@ -173,6 +178,7 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         flops=read + written,
         seconds=read / (rate * machine.training_share) + written / (rate * machine.decoding_share),
         refusal=refusal or host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
+        parts=(weights, 0.0, cache) if here else (0.0, 0.0, 0.0),
     )
 
 
@@ -206,8 +212,8 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
 
 
 def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
-    """The most that one of its trainings needs, and the time of all: in fp32, and in this process. The adapter of a
-    pretrained model trains alone.
+    """The most that one of its trainings needs, and the time of all, in this process: in fp32, or only the adapter of a
+    pretrained model, in the dtype of the loop's training.
     """
     own, length = config.warm_start, played(config, guesses, 1).length
     sections = [("policy", models.policy, "policy"), ("expert", models.policy, "policy")]
@@ -233,6 +239,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
                     kl_coef=0.0,
                     gradient_checkpointing=sft.gradient_checkpointing,
                     max_tokens=longest,
+                    dtype=lora.dtype if lora else "float32",
                     lora=lora.lora if lora else LoraConfig(),
                 ),
                 Launched(),
@@ -297,6 +304,7 @@ def training_need(
         flops=flops,
         seconds=flops / rate,
         refusal=refusal or host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),
+        parts=(held.state + held.copies, held.activations + held.output, 0.0),
     )
 
 

@@ -209,10 +209,16 @@ def new_shape(model: ModelConfig) -> ModelShape:
 
 def shape_of_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
     """Of a Hugging Face config.json of the Qwen2, Qwen3, Qwen3.5 or Llama kind; of a model that also sees pictures, the
-    part that reads text. Raises UserError for a missing size.
+    part that reads text. Raises UserError for a missing size, and for a mixture of experts.
     """
     tied = bool(config.get("tie_word_embeddings", False))
     config = config.get("text_config") or config
+    for key, value in config.items():
+        if key.endswith("experts") and isinstance(value, int) and value > 1:
+            raise UserError(
+                f"{name}: config.json has {key}: {value}, and the memory of a mixture of experts cannot be planned; "
+                "take a dense model, or write the params file by hand and run it without a plan"
+            )
     kind = str(config.get("model_type"))
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])

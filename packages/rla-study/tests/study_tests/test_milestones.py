@@ -28,16 +28,16 @@ def milestones(folder: Path, *overrides: str, **plan: Any) -> tuple[Milestones, 
     return Milestones(plan=asked, run=folder, config=configured(*overrides), say=said.append), said
 
 
-def evaluated(run: Path, **outcomes: int) -> None:
-    """Iteration 0, evaluated: an episode of five steps for each name."""
+def evaluated(run: Path, folder: str = "eval/0", **outcomes: int) -> None:
+    """An evaluation with an episode of five steps for each name."""
     metrics = {"split": "test", "episodes": len(outcomes), "success": 0.25, "success_low": 0.1, "success_high": 0.5}
-    write(run / "eval/0/metrics.json", metrics)
+    write(run / folder / "metrics.json", metrics)
     steps = [step(observation=f"place {index}", action=f"go {index}", reply=f"go {index}") for index in range(5)]
     rows = [
         trajectory(name, outcome=outcome, stop_reason="won" if outcome > 0 else "max_steps", steps=steps).row()
         for name, outcome in outcomes.items()
     ]
-    write_shard(run / "eval/0/trajectories", "trajectories", rows, Origin(config="c", inputs={}, seed=0))
+    write_shard(run / folder / "trajectories", "trajectories", rows, Origin(config="c", inputs={}, seed=0))
 
 
 def test_success_before_training_has_its_interval_a_won_and_a_lost_episode(tmp_path: Path) -> None:
@@ -51,13 +51,19 @@ def test_success_before_training_has_its_interval_a_won_and_a_lost_episode(tmp_p
     assert "> go 2" not in text and "episode b" not in text and "no episode" not in text
 
 
-def test_success_before_a_warm_start_has_a_line_of_its_own(tmp_path: Path) -> None:
-    write(
-        tmp_path / "eval/untrained/metrics.json", {"episodes": 8, "success": 0, "success_low": 0, "success_high": 0.3}
-    )
+def test_success_before_a_warm_start_is_said_at_once_with_its_episodes(tmp_path: Path) -> None:
+    evaluated(tmp_path, "eval/untrained", a=-1, b=1)
     made, said = milestones(tmp_path)
     made.passed("evaluate-untrained@init", ["warm-start"])
-    assert said == ["held-out success untrained: 0.0% of 8 episodes, 95% interval 0.0-30.0%"]
+    assert said[0].startswith("held-out success untrained: 25.0% of 2 episodes, 95% interval 10.0-50.0%\n")
+    assert "episode b: won after 5 steps" in said[0] and "episode a: lost (max_steps)" in said[0]
+
+
+def test_the_untrained_score_of_several_splits_names_its_own(tmp_path: Path) -> None:
+    evaluated(tmp_path, "eval/untrained", a=-1)
+    made, said = milestones(tmp_path, "tasks.test_splits=[test, other]")
+    made.passed("evaluate-untrained@init", ["warm-start"])
+    assert said[0].startswith("held-out success on test untrained: ") and said[0].endswith("\nno episode was won")
 
 
 def test_it_says_so_if_all_were_lost(tmp_path: Path) -> None:
@@ -142,14 +148,18 @@ def test_at_the_end_it_says_how_to_serve_the_policy_and_how_to_go_on(one_iterati
     assert said[0].endswith("\nto go on: rla run --iterations 6")
 
 
-def test_an_adapter_is_served_over_its_base(one_iteration: Path) -> None:
+def test_an_adapter_is_served_over_its_base_with_a_rank_that_vllm_has(one_iteration: Path) -> None:
     folder, base = checkpoint(one_iteration, 3, "adapter"), one_iteration.resolve() / "init" / "policy"
     named = {"base": "../../../init/policy", "files": {"model.safetensors": {"bytes": 1, "sha256": "0" * 64}}}
     write(folder / "model" / "base.json", named)
-    made, said = milestones(one_iteration, "train_policy.lora.rank=32")
+    base.mkdir(parents=True)
+    for file in (base / "model.safetensors", folder / "adapter/adapter_model.safetensors"):
+        file.touch()
+    write(folder / "adapter/adapter_config.json", {"r": 12, "lora_alpha": 12})
+    made, said = milestones(one_iteration)
     made.passed("", [])
     assert f"\npolicy: {folder}/adapter, an adapter over {base}\n" in said[0]
-    assert f"vllm serve {base} --enable-lora --max-lora-rank 32 --lora-modules policy={folder}/adapter\n" in said[0]
+    assert f"vllm serve {base} --enable-lora --max-lora-rank 16 --lora-modules policy={folder}/adapter\n" in said[0]
 
 
 def test_what_is_foreseen_is_said_before_a_new_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 from rla_study.planning import before
-from rla_study.planning.before import gpu_bytes, host_bytes, stage_parts
+from rla_study.planning.before import gpu_bytes, host_bytes
+from rla_study.planning.memory import ENGINE
 from rla_study.planning.plan import Machine, Models, stage_needs
 from rla_study.planning.shapes import SHAPES
 from rla_study.planning.work import Guesses
 
 from rla.config import Config
+from rla.config.load import read_config
+from rla.store.layout import resource
 from tests.unit.builders import configured
 
-SMALL = Models(policy=SHAPES["qwen2.5-0.5b"], reward=SHAPES["qwen2.5-0.5b"])
+HALF = SHAPES["qwen2.5-0.5b"]
+SMALL = Models(policy=HALF, reward=HALF, proposer=HALF)
 
 
 def foreseen(monkeypatch: pytest.MonkeyPatch, machine: Machine, *overrides: str) -> str:
@@ -23,8 +27,7 @@ def foreseen(monkeypatch: pytest.MonkeyPatch, machine: Machine, *overrides: str)
 
 
 def parts(config: Config, machine: Machine) -> dict[str, tuple[float, float, float]]:
-    needs = stage_needs(config, SMALL, machine, Guesses(), by_task=False)
-    return {one.stage: stage_parts(one, config, SMALL, machine) for one in needs}
+    return {one.stage: one.parts for one in stage_needs(config, SMALL, machine, Guesses(), by_task=False)}
 
 
 def test_every_stage_stands_against_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,10 +56,11 @@ def test_parts_by_hand() -> None:
     config = configured(
         *("generator.backend=transformers", "generator.dtype=bfloat16", "train_policy.dtype=bfloat16"),
         *("generator.max_sequences=4", "generator.context=1000", "judge.server.model=m"),
-        "judge.server.url=http://localhost:8000/v1",
+        *("judge.server.url=http://localhost:8000/v1", "adaptation.llm.context=500"),
     )
     found = parts(config, Machine(gpus=1, gpu_bytes=24e9))
     assert found["rollout"] == (2 * 494032768, 0.0, 4 * 1000 * 12288)
+    assert found["adapt-env"] == (2 * 494032768, 0.0, 4 * 500 * 12288)
     assert found["score-steps"] == (0.0, 0.0, 0.0)
     assert found["train-policy"][0] == 18 * 494032768 and found["train-policy"][1] > 0
 
@@ -64,7 +68,19 @@ def test_parts_by_hand() -> None:
 def test_vllm_fills_its_share_of_a_gpu() -> None:
     config = configured("generator.backend=vllm", "generator.gpu_memory=0.5", "generator.dtype=bfloat16")
     weights, _, cache = parts(config, Machine(gpus=1, gpu_bytes=24e9))["rollout"]
-    assert weights + cache + before.ENGINE == 0.5 * 24e9
+    assert weights + cache + ENGINE == 0.5 * 24e9
+    assert parts(config, Machine(gpus=1, gpu_bytes=1e9))["rollout"][2] == 0
+
+
+@pytest.mark.parametrize(("pipeline", "rank", "frozen"), [("alfworld-laptop", 16, 4), ("alfworld-24gb", 32, 2)])
+def test_a_warm_start_has_a_train_state_and_no_cache(pipeline: str, rank: int, frozen: int) -> None:
+    """An adapter over weights of 4 bytes in fp32, of 2 in bf16."""
+    models = ("model.policy=qwen2.5-0.5b", "model.reward=qwen2.5-0.5b")
+    config = read_config(resource("pipelines") / f"{pipeline}.yaml", models, params_of=None)
+    machine = Machine(gpus=int(pipeline == "alfworld-24gb"), gpu_bytes=24e9)
+    state, activations, cache = parts(config, machine)["warm-start"]
+    assert state == 16 * HALF.adapter_weights(rank) + frozen * HALF.weights
+    assert activations > 0 and cache == 0
 
 
 def test_gpus_are_those_that_the_driver_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from rla_study.planning import choosing
 from rla_study.planning.choosing import recipe_for
 from rla_study.planning.plan import Machine
+from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen3MoeConfig
 
 from rla.cli.app import run
 from rla.envs.configured import load_config
@@ -21,7 +23,22 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("chat") / "tiny")
 
 
-def changed(folder: Path, memory: float | None) -> dict[str, str]:
+def like(model: Path, folder: Path, config: PreTrainedConfig) -> str:
+    """A folder with the tokenizer of `model` and another configuration; weights are not read."""
+    shutil.copytree(model, folder)
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def smollm2(model: Path, tmp_path: Path) -> str:
+    """The sizes of SmolLM2-135M-Instruct."""
+    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
+    sizes |= {"num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192}
+    return like(model, tmp_path / "smollm2", LlamaConfig(**sizes, tie_word_embeddings=True))
+
+
+def changed(folder: Path | str, memory: float | None) -> dict[str, str]:
     return dict(one.split("=", 1) for one in recipe_for(str(folder), memory).changes)
 
 
@@ -58,6 +75,37 @@ def test_the_host_of_another_machine_is_not_this_one(model: Path, monkeypatch: p
         recipe_for(str(model), 0)
 
 
+@pytest.mark.parametrize("host", [8e9, 16e9])
+def test_a_laptop_keeps_adapter_and_context_of_its_pipeline(
+    host: float, smollm2: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "this_machine", lambda: Machine(gpus=0, host_bytes=host))
+    recipe = recipe_for(smollm2, None)
+    assert recipe.pipeline == "alfworld-laptop" and "generator.context=1536" in recipe.changes
+    assert not any("lora" in one for one in recipe.changes) and "train_policy.lr=null" in recipe.changes
+    assert recipe.reasons[0].startswith("smollm2: 135M weights") and recipe.reasons[1].startswith("LoRA of rank 16:")
+
+
+def test_too_small_a_laptop_asks_for_a_smaller_model(smollm2: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "this_machine", lambda: Machine(gpus=0, host_bytes=4.5e9))
+    with pytest.raises(UserError, match=r"training takes 4\.\d GB, and 4\.5 GB are there; take a smaller model$"):
+        recipe_for(smollm2, None)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (Qwen3MoeConfig(num_hidden_layers=2), "has num_\\w*experts: 128, and the memory of a mixture of experts"),
+        (GPTNeoXConfig(num_hidden_layers=2), "GPTNeoXForCausalLM has .*M weights, and its sizes give .*M: its memory"),
+    ],
+)
+def test_a_model_whose_weights_cannot_be_counted_is_refused(
+    config: PreTrainedConfig, message: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        recipe_for(like(model, tmp_path / "other", config), 24)
+
+
 def test_what_was_chosen_is_said(model: Path) -> None:
     said = " ".join(recipe_for(str(model), 24).reasons)
     assert "all weights train" in said and "context of 128 tokens" in said and "thinks" not in said
@@ -76,7 +124,8 @@ def test_a_large_model_reasons_and_has_an_adapter(model: Path, monkeypatch: pyte
     monkeypatch.setattr(choosing, "FULL_SHARE", 0.0)
     found = changed(model, 24)
     assert (found["policy.reply"], found["policy.decoding"], found["judge.prompt"]) == ("index", "free", "published")
-    assert (found["train_rm.lora.rank"], found["train_rm.lr"], found["warm_start.enabled"]) == ("32", "null", "false")
+    assert "train_rm.lora.rank" not in found  # the adapter of the pipeline
+    assert (found["train_rm.lr"], found["warm_start.enabled"], found["model.context"]) == ("null", "false", "128")
 
 
 def test_a_model_without_a_chat_template_is_refused(model: Path, tmp_path: Path) -> None:

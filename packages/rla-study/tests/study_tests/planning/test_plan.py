@@ -225,6 +225,7 @@ def test_a_warm_start_of_an_adapter_trains_and_writes_that_alone() -> None:
     frozen = 16 - 4  # no gradient and no moments
     assert whole.host - alone.host == frozen * weights - 16 * adapter
     assert alone.flops < whole.flops
+    assert alone.host - need("train_policy.dtype=bfloat16")[0].host > 2 * weights  # the base, and activations
     assert (stored, stored_whole) == (4 * weights + 8 * adapter, 4 * weights)
     new, stored = need("model.policy=init")  # nothing can be learnt over a base of noise
     assert (new.host, stored) == (whole.host, stored_whole)

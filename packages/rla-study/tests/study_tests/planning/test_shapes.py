@@ -77,6 +77,15 @@ def test_a_new_model_and_its_folder(tmp_path: Path) -> None:
     assert (found.layer_weights, found.layers, found.tied) == (expected.layer_weights, expected.layers, expected.tied)
 
 
+def test_a_mixture_of_experts_is_refused() -> None:
+    dense = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    dense |= {"num_attention_heads": 4, "vocab_size": 100, "n_shared_experts": None, "num_local_experts": 1}
+    assert shape_of_config(dense, name="m").layers == 2
+    for config in (dense | {"num_experts": 8}, {"text_config": dense | {"n_routed_experts": 8}}):
+        with pytest.raises(UserError, match=r"m: config\.json has n\w+_experts: 8, and .* take a dense model"):
+            shape_of_config(config, name="m")
+
+
 def test_models_are_known_by_name_hub_id_or_folder(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "m")
     known = {"new": ModelConfig(), "key": "model.policy", "option": "--shape"}
