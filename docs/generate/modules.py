@@ -40,10 +40,9 @@ PAGES = {
     "credit": (
         "rla.credit",
         (
-            "rla.credit.integrated",
-            "rla.credit.outcome",
-            "rla.credit.step",
-            "rla.credit.anchor",
+            "rla.credit.advantages",
+            "rla.credit.estimators",
+            "rla.credit.baseline",
             "rla.credit.consistency",
             "rla.credit.normalise",
         ),

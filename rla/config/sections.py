@@ -84,7 +84,7 @@ class JudgeConfig:
 class ShapingConfig:
     """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are computed from the outcome.
 
-    The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.shaping` computes the score.
+    The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.advantages` computes the score.
     """
 
     # reward: the reward that the environment counted, if it counts any; for partial credit such as passed tests
@@ -270,22 +270,12 @@ class CreditConfig:
     step_weight: float = ranged(1.0, least=0.0, most=1e6)
     # steps that a reward is compared with: task for small judges, place if the environment names places
     normalise: Literal["step", "task", "place"] = "step"
-    # pooled or place: weigh lambda by how well votes predict outcomes, or choices; if you do not know how good the
-    # judge is
-    reliability: Literal["none", "pooled", "place"] = "none"
-    # unanimous: a step whose votes differ counts as unjudged; for noisy judges
-    votes: Literal["all", "unanimous"] = "all"
-    # change: pay the difference to the judgement before; baseline: pay nothing and use the judgement before to reduce
-    # noise, for a judge that a policy could learn to please
-    judged: Literal["step", "change", "baseline"] = "step"
+    # baseline: votes pay nothing, the one before a step reduces noise; for a judge that a policy could learn to please
+    judged: Literal["step", "baseline"] = "step"
     # tasks train the policy only if low < accuracy < high; raise low to leave out tasks that are hardly ever won
     policy_band: tuple[float, float] = ranged((0.0, 1.0), least=-1.0, most=2.0)
     # judgements that a reward is compared with; task if most votes of a step agree
     reward_model_normalise: Literal["step", "task", "none"] = "step"
-    # place: judgements have to agree with the outcome compared with others in the same place
-    reward_model_outcome: Literal["episode", "place"] = "episode"
-    # beyond the paper: share of steps whose judgements have to agree with the environment's own label; for studies
-    reward_model_truth: float = fraction(0.0)
     # tasks train the reward model only if low <= accuracy <= high; widen it if too few tasks do
     reward_model_band: tuple[float, float] = ranged((0.2, 0.8), least=-1.0, most=2.0)
     # weigh steps of won and of lost episodes alike; if most episodes have the same outcome
