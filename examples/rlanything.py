@@ -24,11 +24,10 @@ import polars as pl
 import torch
 from transformers import PreTrainedModel
 
-from rla.adaptation.accept import judge_pending
+from rla.adaptation.acceptance import judge_pending, measured_accuracies, next_pool
+from rla.adaptation.candidates import Candidate, prove
 from rla.adaptation.drafting import RulesDrafter, evidence_of
-from rla.adaptation.edits import Candidate, prove
 from rla.adaptation.selection import choose
-from rla.adaptation.standings import measured_accuracies, next_pool
 from rla.config.training import TrainConfig
 from rla.credit import consistency, estimators
 from rla.credit.advantages import only_mixed

@@ -65,7 +65,7 @@ PAGES = {
     "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
     "adaptation": (
         "rla.adaptation",
-        ("rla.adaptation.selection", "rla.adaptation.accept", "rla.adaptation.standings"),
+        ("rla.adaptation.selection", "rla.adaptation.acceptance"),
     ),
 }
 

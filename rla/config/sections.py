@@ -246,8 +246,6 @@ class RolloutConfig:
 
     tasks_per_iteration: int = from_one(16)  # active tasks of an iteration; more of them make updates less noisy
     rollouts_per_task: int = from_one(8)  # k, episodes of each task; raise it if too few groups have both outcomes
-    # learnability: draw tasks by a (1 - a), a being their last accuracy; if many groups are all won or all lost
-    sampling: Literal["uniform", "learnability"] = "uniform"
     # mixed: play more tasks, up to three times as many, until enough were both won and lost (DAPO)
     fill: Literal["tasks", "mixed"] = "tasks"
     # slots of the pool that the run plays, drawn by its seed; few are seen often, and adapt. 0: all
@@ -308,8 +306,6 @@ class AdaptationConfig:
     alpha_low: float = fraction(0.2)  # a task that is won less often is too hard; the paper's bound
     alpha_high: float = fraction(0.8)  # a task that is won more often is too easy; the paper's bound
     edits: tuple[str, ...] = ()  # names of the allowed edits; empty: the environment chooses
-    # measurements in a row outside the band before a task is asked to change; raise it if chance asks for changes
-    ask_after: int = from_one(1)
     # tasks that may be pending at once; lower it if pending tasks take too many episodes
     max_tasks: int = from_zero(16)
     proposals_per_task: int = from_one(8)  # edits that are asked for; raise it if few are valid
