@@ -24,14 +24,13 @@ import polars as pl
 import torch
 from transformers import PreTrainedModel
 
-from rla.adaptation.accept import judge_pending
+from rla.adaptation.acceptance import judge_pending, measured_accuracies, next_pool
+from rla.adaptation.candidates import Candidate, prove
 from rla.adaptation.drafting import RulesDrafter, evidence_of
-from rla.adaptation.edits import Candidate, prove
 from rla.adaptation.selection import choose
-from rla.adaptation.standings import measured_accuracies, next_pool
 from rla.config.training import TrainConfig
-from rla.credit import consistency, integrated, outcome
-from rla.credit.estimators import only_mixed
+from rla.credit import consistency, estimators
+from rla.credit.advantages import only_mixed
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.configured import from_mapping
 from rla.envs.plain_texts import tokenizer_texts
@@ -222,9 +221,9 @@ def main(iterations: int) -> list[dict[str, Any]]:
         metrics = diagnostics(played.episodes, played.judgements, played.steps)
         training = played.episodes.filter((pl.col("status") == "active") | pl.col("task_id").is_in(accepted))
         steps, judgements = (frame.join(training, on="trajectory_id", how="semi") for frame in played[1:])
-        accuracy = outcome.accuracies(training)
+        accuracy = estimators.accuracies(training)
         # R_i = O + lambda / m * sum_j S_ij, standardised over the trajectories of the same task at the same step i.
-        rewards = integrated.advantages(training, steps, step_weight=step_weight)
+        rewards = estimators.integrated_advantages(training, steps, step_weight=step_weight)
         rewards = only_mixed(rewards, accuracy, (0.0, 1.0))  # if all outcomes are equal, only noise is left
         # R_S_ij = R_i * S_ij, standardised over the m judgements of the same step.
         options = {"normalise": "step", "low": low, "high": high, "balanced": True}

@@ -41,7 +41,6 @@ STAGES = (
             ("pool", "previous_pool"),
             ("candidates", "previous_candidates"),
             ("policy", "previous_policy"),
-            ("standings", "previous_standings"),
         ),
         writes=(("out", "trajectories"),),
         sections=("env", "generator", "policy", "rollout", "adaptation.acceptance"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rla.config.sections import ShapingConfig
-from rla.credit.estimators import both_advantages, weighed
+from rla.credit.advantages import both_advantages, weighed
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import add_metrics
-from rla.metrics.diagnostics import iteration_metrics, lesson_statistics, reward_statistics, task_rows
+from rla.metrics.diagnostics import iteration_metrics, reward_statistics, task_rows
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
-from rla.rollouts.labels import drawn_lessons, labels_of
+from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json
 from rla.store.frames import read_iteration, read_judgements, training_episodes
 from rla.store.reading import read_manifest
@@ -35,20 +35,16 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     training = training_episodes(episodes, ctx.path("verdicts"))
     credit = ctx.config.credit
-    share = credit.reward_model_truth
-    labels = labels_of(ctx)
-    lessons = drawn_lessons(labels.frame, share=share, seed=ctx.config.seed) if share else None
     if rule is None:
         credit = weighed(credit, training, steps)
-        policy, rm = both_advantages(training, steps, judgements, credit, lessons)
+        policy, rm = both_advantages(training, steps, judgements, credit)
     else:
         policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
-    # Lessons are of tasks and of the environment's parameters. Without them these are read for the metrics alone.
-    taught_by = [ctx.path("pool"), ctx.path("candidates")] if share else []
-    made_from = origin(ctx, [*inputs, *taught_by], sections=("credit", "env") if share else ("credit",))
+    made_from = origin(ctx, inputs, sections=("credit",))  # tasks and environment are read for the metrics alone
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
+    labels = labels_of(ctx)
     write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
     found = iteration_metrics(
         episodes,
@@ -62,7 +58,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     add_metrics(found, ctx.path("trajectories"), ctx.config)
     metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm), "step_weight": credit.step_weight}
-    metrics |= {} if lessons is None else lesson_statistics(rm, lessons)
     metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))
     write_json(ctx.path("metrics"), metrics)
     return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}

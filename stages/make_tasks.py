@@ -6,13 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.made_pools import made_pool, never_held_out, refuse_curated_evaluation, told_missing
+from rla.adaptation.pools import (
+    made_pool,
+    never_held_out,
+    refuse_curated_evaluation,
+    refuse_shared,
+    told_missing,
+)
 from rla.envs.protocols import Exports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
-from rla.rollouts.held_out import refuse_shared
 from rla.store.layout import artifact, held_out_root
 from rla.store.shards import write_shard
 

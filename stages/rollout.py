@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from rla.adaptation.selection import tasks_and_reserve
-from rla.adaptation.standings import Seen, last_measurements, read_standings
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import counts_of, divided, origin, policy_of, pool_of, slice_of
@@ -23,8 +22,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
     folder = ctx.path("out")
-    by_history = [ctx.path("standings")] if ctx.config.rollout.sampling == "learnability" else []
-    made_from = origin(ctx, [pool, policy, candidates, *by_history])
+    made_from = origin(ctx, [pool, policy, candidates])
     writer = ShardWriter(
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
@@ -37,7 +35,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tuple[list[Task], list[Task]]:
-    """What `rla.adaptation.selection` says, drawn by the seed of this iteration: what is played, and what stands by."""
+    """The tasks to play and those that stand by (`rla.adaptation.selection`), drawn by the seed of this iteration."""
     return tasks_and_reserve(
         pool,
         pending,
@@ -45,14 +43,4 @@ def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tu
         acceptance=ctx.config.adaptation.acceptance,
         seed=derive(ctx.config.seed, "tasks", ctx.iteration),
         run_seed=derive(ctx.config.seed, "slots"),
-        seen=measured_before(ctx),
     )
-
-
-def measured_before(ctx: StageContext) -> dict[str, Seen]:
-    """Slot -> its last measurement, where tasks are drawn by that. Raises UserError without the standings of before."""
-    folder = ctx.path("standings")
-    first = ctx.iteration <= 1 and "standings" not in ctx.paths and not folder.exists()
-    if ctx.config.rollout.sampling == "uniform" or first:
-        return {}
-    return last_measurements(read_standings(folder))

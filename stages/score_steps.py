@@ -15,8 +15,8 @@ from rla.store.shards import ShardWriter
 
 # What is read with `judge.tasks: training` alone: folders, and of the params what says which tasks train or change.
 DECIDED = ("verdicts", "standings", "next-pool")
-DECIDING = ("adaptation", *(f"credit.{key}" for key in ("estimator", "step_weight")))
-DECIDING += tuple(f"credit.{model}_{end}" for model in ("policy", "reward_model") for end in ("low", "high"))
+BANDS = ("credit.policy_band", "credit.reward_model_band")
+DECIDING = ("adaptation", "credit.estimator", "credit.step_weight", *BANDS)
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

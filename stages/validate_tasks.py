@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.adaptation.standings import (
+from rla.adaptation.acceptance import (
+    Decision,
     measured_accuracies,
     next_pool,
     next_standings,
     pending_verdicts,
-    returned_slots,
     standings_before,
     verdict_counts,
     with_expert,
@@ -35,7 +35,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     standings = next_standings(
         pool, verdicts, measured, standings_before(ctx), iteration=ctx.iteration, config=ctx.config.adaptation
     )
-    returned = returned_slots(standings)
+    returned = {standing.slot for standing in standings if standing.decision == Decision.RETURNED}
     changed = returned | {decided.slot for decided in verdicts if decided.accepted}
     roots = {task.slot: task for task in read_tasks(ctx.path("roots")) if task.slot in changed} if changed else {}
     following = next_pool(pool, pending, verdicts, {slot: task for slot, task in roots.items() if slot in returned})

@@ -40,10 +40,9 @@ PAGES = {
     "credit": (
         "rla.credit",
         (
-            "rla.credit.integrated",
-            "rla.credit.outcome",
-            "rla.credit.step",
-            "rla.credit.anchor",
+            "rla.credit.advantages",
+            "rla.credit.estimators",
+            "rla.credit.baseline",
             "rla.credit.consistency",
             "rla.credit.normalise",
         ),
@@ -66,7 +65,7 @@ PAGES = {
     "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
     "adaptation": (
         "rla.adaptation",
-        ("rla.adaptation.selection", "rla.adaptation.accept", "rla.adaptation.standings"),
+        ("rla.adaptation.selection", "rla.adaptation.acceptance"),
     ),
 }
 

@@ -1,28 +1,181 @@
-"""Candidates of an iteration: for each task that left the band, drafts by rules or by a model, and their proofs."""
+"""Candidates of an iteration: for each task that left the band, edits that the environment proves, or refuses.
+
+The environment parses, applies and verifies each edit in turn, and proves it further if it can (`Proves`). The first
+proven edit is the slot's pending task, and later ones are not tried. All others are kept as invalid, with the reason,
+under an id of their own; if nothing was proposed, a row holds the critique.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.drafting import Draft, Drafter, RulesDrafter, read_evidence, replies_of
-from rla.adaptation.edits import NOT_TRIED, Choice, Counted, Taken, edit_tally, held_out_tasks, kept_to, prove
-from rla.adaptation.standings import read_standings
+from rla.adaptation.acceptance import read_standings
+from rla.adaptation.drafting import (
+    NONE,
+    UNREADABLE,
+    Choice,
+    Counted,
+    Draft,
+    Drafter,
+    ModelDrafter,
+    Proposal,
+    RulesDrafter,
+    edit_kind,
+    edit_tally,
+    read_evidence,
+)
 from rla.config.sections import GeneratorConfig
 from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailors, need
+from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
+from rla.store.layout import artifact, held_out_root
 from rla.store.pools import TASK_FIELDS, as_task, read_tasks
 from rla.store.reading import part_rows
-from rla.store.records import Direction
+from rla.store.record import is_complete
+from rla.store.records import Direction, Task, content_id
 from rla.store.shards import ShardWriter
+
+NOT_TRIED = "not tried: an earlier proposal was proven"
+Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty if it does not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One row of a `candidates` shard. An invalid one has its parent's content, its own id and the refused edit; no
+    edit if nothing was proposed.
+    """
+
+    task: Task
+    valid: bool
+    reason: str
+    parent_accuracy: float
+    critique: str
+
+    def row(self) -> dict[str, Any]:
+        return {
+            **self.task.row(),
+            "valid": self.valid,
+            "reason": self.reason,
+            "parent_accuracy": self.parent_accuracy,
+            "critique": self.critique,
+        }
+
+
+async def prove(
+    proposals: Iterable[Proposal],
+    choice: Choice,
+    *,
+    editor: Adapts,
+    root: Task,
+    taken: Collection[str],
+    critique: str,
+    created: int,
+    replay: Replay | None = None,
+) -> list[Candidate]:
+    """Candidates of one task, one for each proposal, at most one of them valid.
+
+    `root`: the task that the slot began with. `taken`: ids and likenesses of the tasks that exist. `created`: the
+    iteration. An edit that is proposed twice is tried once.
+    """
+    candidates, asked = [], dict[str | None, str]()
+    for proposal in proposals:
+        asked.setdefault(proposal.edit, proposal.refused)
+    proven, parent = False, choice.task
+    for edit, known in asked.items():
+        child, reason = None, known or (NOT_TRIED if proven else "")
+        if edit is not None and not reason:
+            try:
+                child = editor.apply(parent, edit, root=root, taken=taken, created=created)
+                reason = await replay(child) if replay is not None else ""
+            except RejectedEdit as refused:
+                reason = str(refused) or "refused"
+        if child is None or reason:
+            child = replace(
+                parent,
+                task_id=content_id("refused", parent.task_id, edit or "", str(created)),  # an id that no task can have
+                parent_id=parent.task_id,
+                depth=parent.depth + 1,
+                created=created,
+                edit=edit,
+                plan_length=None,
+            )
+        candidates.append(
+            Candidate(
+                task=replace(child, direction=choice.direction.value),
+                valid=not reason,
+                reason=reason,
+                parent_accuracy=choice.accuracy,
+                critique=critique,
+            )
+        )
+        proven |= not reason
+    return candidates
+
+
+def allowed_proposals(
+    proposals: Iterable[Proposal], names: Collection[str], *, known: Collection[str]
+) -> list[Proposal]:
+    """The proposals; edits with other names than `names` (empty: any) are refused.
+
+    `known`: all names that edits may have. An unreadable edit is left to the environment, which gives its own reason.
+    """
+    found = []
+    for proposal in proposals:
+        kind = edit_kind(proposal.edit, known)
+        allowed = not names or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names)
+        refused = proposal.refused or ("" if allowed else f"adaptation.edits allows {', '.join(names)} alone")
+        found.append(proposal._replace(refused=refused))
+    return found
+
+
+class ExistingTasks:
+    """The tasks that exist, held-out ones included: a changed task must not equal a task of the evaluation.
+
+    Two tasks are alike if they ask the same in the same state of a scene. Likenesses are computed scene by scene, on
+    demand, because reading a pool of thousands of games for a few proposals would take long.
+    """
+
+    def __init__(self, editor: Adapts, tasks: Iterable[Task]) -> None:
+        self._editor = editor
+        self._ids: set[str] = set()
+        self._scenes: dict[str, list[Task]] = {}
+        self._alike: dict[str, set[str]] = {}
+        self.add(*tasks)
+
+    def add(self, *tasks: Task) -> None:
+        for task in tasks:
+            if task.task_id not in self._ids:
+                self._ids.add(task.task_id)
+                self._scenes.setdefault(task.scene, []).append(task)
+
+    def of(self, task: Task) -> set[str]:
+        """All ids, and the likenesses of the tasks in the scene of `task`."""
+        known = self._alike.setdefault(task.scene, set())
+        known.update(self._editor.likeness(other) for other in self._scenes.pop(task.scene, ()))
+        return self._ids | known
+
+
+def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
+    """The tasks of all held-out splits of the run that have a pool.
+
+    They are not among the inputs that a shard of candidates names, since other held-out tasks would not change what was
+    trained.
+    """
+    splits = ctx.config.tasks.test_splits
+    for split in splits:
+        folder = artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0)
+        if is_complete(folder):
+            yield from read_tasks(folder)
 
 
 def proposing_model(ctx: StageContext) -> Path | str | None:
@@ -38,7 +191,7 @@ def proposing_model(ctx: StageContext) -> Path | str | None:
 def write_candidates(
     ctx: StageContext, writer: ShardWriter, choices: Sequence[Choice], model: Path | str | None, env: Env
 ) -> tuple[str, ...]:
-    """Write a part for each choice without one (without any choice: an empty part). Returns the names of the engines
+    """Write a part for each choice without one (an empty part if nothing was chosen). Returns the names of the engines
     in which candidates are proven.
     """
     if not choices:
@@ -63,28 +216,26 @@ def drafter_of(
     if model is None:
         yield RulesDrafter(editor), None
         return
-    if isinstance(model, Path):
-        model = model_folder(model)
-    from rla.adaptation.drafting import ModelDrafter
     from rla.llm.chat import ChatFormat
     from rla.llm.factory import make_generator
 
     own = ctx.config.adaptation.llm
     chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
+    found = model_folder(model) if isinstance(model, Path) else model
     try:
-        generator, tokenizer = make_generator(proposing(ctx), model=model, seed=ctx.config.seed, training=False)
+        generator, tokenizer = make_generator(proposing_engine(ctx), model=found, seed=ctx.config.seed, training=False)
     except UserError as error:
         raise UserError(f"adaptation.llm.model: {error}" if own.model else str(error)) from None
     try:
         drafter = ModelDrafter(
             generator=generator, chat=ChatFormat(tokenizer), prompt=chosen.proposal_prompt(), config=own
         )
-        yield drafter, replies_of(drafter, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
+        yield drafter, partial(drafter.answers, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
     finally:
         generator.close()
 
 
-def proposing(ctx: StageContext) -> GeneratorConfig:
+def proposing_engine(ctx: StageContext) -> GeneratorConfig:
     """The `generator` section, changed by the keys of `adaptation.llm`."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
@@ -109,10 +260,10 @@ async def _adapt_all(
         scores=ctx.path("scores"),
     )
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
-    taken = Taken(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out_tasks(ctx)])
+    existing = ExistingTasks(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out_tasks(ctx)])
     tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
-        taken.add(*map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))  # the valid ones
+        existing.add(*map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))  # the valid ones
     try:
         async with asyncio.TaskGroup() as tasks:
             drafts: dict[int, asyncio.Task[Draft]] = {}
@@ -130,16 +281,16 @@ async def _adapt_all(
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 proven = await prove(
-                    kept_to(drafted.proposals, ctx.config.adaptation.edits, known=editor.edit_fields),
+                    allowed_proposals(drafted.proposals, ctx.config.adaptation.edits, known=editor.edit_fields),
                     choice,
                     editor=editor,
                     root=roots.get(choice.task.slot, choice.task),
-                    taken=taken.of(choice.task).union(tried[choice.task.slot]),
+                    taken=existing.of(choice.task).union(tried[choice.task.slot]),
                     critique=drafted.critique,
                     created=ctx.iteration,
                     replay=proof,
                 )
-                taken.add(*(candidate.task for candidate in proven if candidate.valid))
+                existing.add(*(candidate.task for candidate in proven if candidate.valid))
                 writer.write(index, [candidate.row() for candidate in proven])
                 ctx.progress.advance(1)
     finally:
@@ -151,22 +302,12 @@ def candidate_counts(choices: Sequence[Choice], parts: Sequence[Path], env: Env)
     """Numbers of chosen tasks, by direction, and of their candidates, including those of an interrupted call."""
     rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
     rows = [row for row in rows if row["edit"] is not None]  # a row without an edit says that nothing was proposed
+    marks = [{"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]} for row in rows]
+    counted = (Counted(row["direction"], row["edit"], its) for row, its in zip(rows, marks, strict=True))
     return {
         "chosen": len(choices),
-        "proposed": len(rows),
-        "tried": sum(row["reason"] != NOT_TRIED for row in rows),
-        "valid": sum(row["valid"] for row in rows),
+        **{name: sum(its[name] for its in marks) for name in ("proposed", "tried", "valid")},
         "harder": sum(choice.direction is Direction.HARDER for choice in choices),
         "easier": sum(choice.direction is Direction.EASIER for choice in choices),
-        "by_edit": edit_tally(
-            (
-                Counted(
-                    row["direction"],
-                    row["edit"],
-                    {"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]},
-                )
-                for row in rows
-            ),
-            fields=env.edit_fields if isinstance(env, Adapts) else (),
-        ),
+        "by_edit": edit_tally(counted, fields=env.edit_fields if isinstance(env, Adapts) else ()),
     }

@@ -84,7 +84,7 @@ class JudgeConfig:
 class ShapingConfig:
     """An episode's score: outcome, bonus for tool rounds, penalty for length. Accuracies are computed from the outcome.
 
-    The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.shaping` computes the score.
+    The defaults leave the outcome as it is, +1 for a win and -1 otherwise; `rla.credit.advantages` computes the score.
     """
 
     # reward: the reward that the environment counted, if it counts any; for partial credit such as passed tests
@@ -246,8 +246,6 @@ class RolloutConfig:
 
     tasks_per_iteration: int = from_one(16)  # active tasks of an iteration; more of them make updates less noisy
     rollouts_per_task: int = from_one(8)  # k, episodes of each task; raise it if too few groups have both outcomes
-    # learnability: draw tasks by a (1 - a), a being their last accuracy; if many groups are all won or all lost
-    sampling: Literal["uniform", "learnability"] = "uniform"
     # mixed: play more tasks, up to three times as many, until enough were both won and lost (DAPO)
     fill: Literal["tasks", "mixed"] = "tasks"
     # slots of the pool that the run plays, drawn by its seed; few are seen often, and adapt. 0: all
@@ -270,22 +268,12 @@ class CreditConfig:
     step_weight: float = ranged(1.0, least=0.0, most=1e6)
     # steps that a reward is compared with: task for small judges, place if the environment names places
     normalise: Literal["step", "task", "place"] = "step"
-    # pooled or place: weigh lambda by how well votes predict outcomes, or choices; if you do not know how good the
-    # judge is
-    reliability: Literal["none", "pooled", "place"] = "none"
-    # unanimous: a step whose votes differ counts as unjudged; for noisy judges
-    votes: Literal["all", "unanimous"] = "all"
-    # change: pay the difference to the judgement before; baseline: pay nothing and use the judgement before to reduce
-    # noise, for a judge that a policy could learn to please
-    judged: Literal["step", "change", "baseline"] = "step"
+    # baseline: votes pay nothing, the one before a step reduces noise; for a judge that a policy could learn to please
+    judged: Literal["step", "baseline"] = "step"
     # tasks train the policy only if low < accuracy < high; raise low to leave out tasks that are hardly ever won
     policy_band: tuple[float, float] = ranged((0.0, 1.0), least=-1.0, most=2.0)
     # judgements that a reward is compared with; task if most votes of a step agree
     reward_model_normalise: Literal["step", "task", "none"] = "step"
-    # place: judgements have to agree with the outcome compared with others in the same place
-    reward_model_outcome: Literal["episode", "place"] = "episode"
-    # beyond the paper: share of steps whose judgements have to agree with the environment's own label; for studies
-    reward_model_truth: float = fraction(0.0)
     # tasks train the reward model only if low <= accuracy <= high; widen it if too few tasks do
     reward_model_band: tuple[float, float] = ranged((0.2, 0.8), least=-1.0, most=2.0)
     # weigh steps of won and of lost episodes alike; if most episodes have the same outcome
@@ -318,8 +306,6 @@ class AdaptationConfig:
     alpha_low: float = fraction(0.2)  # a task that is won less often is too hard; the paper's bound
     alpha_high: float = fraction(0.8)  # a task that is won more often is too easy; the paper's bound
     edits: tuple[str, ...] = ()  # names of the allowed edits; empty: the environment chooses
-    # measurements in a row outside the band before a task is asked to change; raise it if chance asks for changes
-    ask_after: int = from_one(1)
     # tasks that may be pending at once; lower it if pending tasks take too many episodes
     max_tasks: int = from_zero(16)
     proposals_per_task: int = from_one(8)  # edits that are asked for; raise it if few are valid

@@ -1,103 +1,154 @@
-"""From the `credit` section to the advantages of both models: the policy's by the estimator that it names."""
+"""The estimators of the policy's advantage, one function each; `credit.estimator` names one of them.
+
+    outcome (GRPO)   reward O                              A_O = (O - mean O) / std O over the task's trajectories,
+                                                           each counted once whatever its length
+    integrated       reward R_i = O + lambda mean_j S_ij   (R_i - mean) / std, over the group of `normalise`
+    step             reward mean_j S_ij                    as `integrated`, without asking who won
+    anchor (GiGPO)   reward G_i = gamma^(T-1-i) if O = +1, else 0
+                                                           A_O + (G_i - mean G) / std G over the task's steps in the
+                                                           same place
+
+`normalise` of `integrated` and `step` is the group:
+
+    step    the task's trajectories at the same step index i (the paper)
+    task    all steps of the task
+    place   A_O + lambda * (S_i - mean S), the mean being over the task's steps in the same place; `step` leaves out A_O
+
+A group of one and a group without spread have advantage 0. An index that only failures reach compares them by their
+judgements alone, at unit spread however small lambda is: right if the judge is right, noise otherwise. `task` keeps
+the judgements at their weight. Both compare steps of different kinds: if a small policy takes the wrong thing nine
+times of ten, every `take` looks bad next to every `go`, and it learns to take nothing. `place` compares the actions
+that were taken in the same place of the same task.
+
+Every function takes `episodes` (trajectory_id, task_id, outcome of +1 or -1, and score if the outcome is shaped, which
+then counts as O) and `steps` (trajectory_id, step, mean_score in [-1, 1] or null if no judgement is valid; `place` for
+comparisons by place), and returns one row per step of these episodes: the columns of `POLICY_REWARDS`. Steps of other
+trajectories are left out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Literal
 
 import polars as pl
 
-from rla.config.sections import CreditConfig
-from rla.credit import anchor, integrated, outcome, step
-from rla.credit.consistency import differences
-from rla.credit.consistency import rewards as consistency_rewards
-from rla.credit.judged import counted_steps, fitted, licensed, paid_steps
-from rla.credit.normalise import POLICY_REWARDS, shaped
-from rla.credit.shaping import scored_episodes
+from rla.credit.normalise import POLICY_REWARDS, Spread, shaped, standardised
+
+Normalise = Literal["step", "task", "place"]
+PLACE = ["task_id", "place"]
+GROUPS = {"step": ["task_id", "step"], "task": ["task_id"]}
+DISCOUNT = 0.95  # gamma of the published implementation of GiGPO
 
 
-def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
-    """One row per step of the episodes given; frames as the estimators take them, with the score of every episode."""
-    spread = config.shaping.spread
-    match config.estimator:
-        case "integrated":
-            return integrated.advantages(
-                episodes, steps, step_weight=config.step_weight, normalise=config.normalise, spread=spread
-            )
-        case "outcome":
-            return outcome.advantages(episodes, steps, spread=spread)
-        case "step":
-            return step.advantages(episodes, steps, normalise=config.normalise, spread=spread)
-        case "anchor":
-            return anchor.advantages(episodes, steps, spread=spread)
+def outcome_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: Spread = "population") -> pl.DataFrame:
+    """Credit by outcome alone. Source: Shao et al., DeepSeekMath (2024), outcome supervision.
+
+    GRPO's published codes give the only trajectory of a group its own reward as advantage. Here it is 0.
+    """
+    scored = (
+        _with_score(episodes)
+        .sort("trajectory_id")
+        .select("trajectory_id", "task_id", "outcome", reward=pl.col("score").cast(pl.Float64))
+        .with_columns(standardised("reward", ["task_id"], spread=spread).alias("advantage"))
+    )
+    rows = steps.select("trajectory_id", "step", "mean_score").join(scored, on="trajectory_id")
+    return shaped(rows, POLICY_REWARDS)
 
 
-def both_advantages(
+def integrated_advantages(
     episodes: pl.DataFrame,
     steps: pl.DataFrame,
-    judgements: pl.DataFrame,
-    config: CreditConfig,
-    lessons: pl.DataFrame | None = None,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone; `config` is `weighed` already.
+    *,
+    step_weight: float,
+    normalise: Normalise = "step",
+    spread: Spread = "population",
+) -> pl.DataFrame:
+    """Outcome and judgements together; `step_weight` is lambda. Source: RLAnything, integrated feedback.
 
-    The policy's estimators take the shaped score (`credit.shaping`); accuracies and the reward model's rewards are of
-    the outcome itself, and of the judgements as they were given. `lessons`: steps that teach the reward model by their
-    label (`rla.credit.consistency`).
+    If a single trajectory of a task reaches index i, its advantage is 0. The published code takes the raw reward, which
+    is not centred, and long trajectories are mostly failures.
     """
-    own = own_steps(episodes, steps)
-    policy = policy_advantages(scored_episodes(episodes, config.shaping), paid_steps(own, config), config)
-    accuracy = outcome.accuracies(episodes)
-    if config.estimator != "step":  # that one asks nobody who won
-        policy = only_mixed(policy, accuracy, config.policy_band)
-    given = own.select("trajectory_id", "step", "mean_score")
-    policy = shaped(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
-    rm = consistency_rewards(
-        judgements,
-        policy,
-        accuracy,
-        step_weight=config.step_weight,
-        normalise=config.reward_model_normalise,
-        low=config.reward_model_band[0],
-        high=config.reward_model_band[1],
-        balanced=config.reward_model_balanced,
-        differences=differences(episodes, own) if config.reward_model_outcome == "place" else None,
-        lessons=lessons,
-    )
-    return policy, rm
-
-
-def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
-    """The section with lambda times the share of it that these episodes' judgements license (`credit.reliability`).
-
-    The share is measured on what pays: unanimous votes or changes, where those do. Of a baseline it is the weight of
-    least squares, of the tasks that train the policy.
-    """
-    own = own_steps(episodes, steps)
-    if config.judged == "baseline":
-        training = mixed_tasks(outcome.accuracies(episodes), config.policy_band)
-        scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
-        share = fitted(scored, counted_steps(own_steps(scored, own), config))
+    rows = _judged_steps(episodes, steps).with_columns(reward=integrated_reward(step_weight, of="score"))
+    if normalise == "place":
+        episode = outcome_advantages(episodes, rows, spread=spread)
+        rows = rows.join(
+            episode.select("trajectory_id", "step", of_episode="advantage"),
+            on=["trajectory_id", "step"],
+            maintain_order="left",
+        )
+        compared = pl.col("of_episode") + step_weight * _centred_by_place()
     else:
-        share = licensed(episodes, paid_steps(own, config), of=config.reliability)
-    return replace(config, step_weight=config.step_weight * share)
+        compared = standardised("reward", GROUPS[normalise], spread=spread)
+    return shaped(rows.with_columns(compared.alias("advantage")), POLICY_REWARDS)
 
 
-def own_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps of these episodes."""
-    return steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
+def integrated_reward(step_weight: float, *, of: str = "outcome") -> pl.Expr:
+    """R_i from the column `of`, which holds O, and `mean_score`; O alone if no judgement is valid."""
+    return pl.col(of).cast(pl.Float64) + step_weight * pl.col("mean_score").cast(pl.Float64).fill_null(0.0)
 
 
-def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Advantage 0 for tasks outside low < accuracy < high of the band.
+def step_advantages(
+    episodes: pl.DataFrame, steps: pl.DataFrame, *, normalise: Normalise = "step", spread: Spread = "population"
+) -> pl.DataFrame:
+    """Credit by the reward model alone. Source: RLAnything, ablation of the outcome reward.
 
-    Equal outcomes cancel in the standardisation, and the judge's noise alone, scaled up to unit
-    spread, would train the policy.
+    A step without a valid judgement is not a sample: it counts in no mean, and has reward and advantage 0.
     """
-    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, band).implode())
-    return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
+    by_place = normalise == "place"
+    compared = _centred_by_place() if by_place else standardised("mean_score", GROUPS[normalise], spread=spread)
+    scored = (
+        _judged_steps(episodes, steps)
+        .with_columns(compared.alias("advantage"))
+        .with_columns(reward=pl.col("mean_score").fill_null(0.0), advantage=pl.col("advantage").fill_null(0.0))
+    )
+    return shaped(scored, POLICY_REWARDS)
 
 
-def mixed_tasks(accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.Series:
-    """Ids of the tasks with low < accuracy < high of the band."""
-    low, high = band
-    return accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
+def anchor_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: Spread = "population") -> pl.DataFrame:
+    """Credit by comparing steps that were taken in the same place. Judgements play no part.
+
+    A_O counts a shaped score; the return G_i of a step is the win alone. A place that was visited once, or whose visits
+    all ended alike, adds 0. Two visits of one trajectory are two members: returning to a place is compared with leaving
+    it for good. Source: Feng et al., Group-in-Group Policy Optimization (2025), with a return of 1 for a win.
+    """
+    episode = outcome_advantages(episodes, steps, spread=spread).rename({"advantage": "of_episode"}).drop("reward")
+    to_go = pl.col("step").max().over("trajectory_id") - pl.col("step")
+    scored = (
+        episode.join(steps.select("trajectory_id", "step", "place"), on=["trajectory_id", "step"])
+        .sort("trajectory_id", "step")
+        .with_columns(reward=pl.lit(DISCOUNT).pow(to_go) * (pl.col("outcome") > 0))
+        .with_columns(standardised("reward", PLACE, spread=spread).alias("of_step"))
+        .with_columns(advantage=pl.col("of_episode") + pl.col("of_step"))
+    )
+    return shaped(scored, POLICY_REWARDS)
+
+
+def accuracies(episodes: pl.DataFrame) -> pl.DataFrame:
+    """Per task the number of `rollouts` and the `accuracy`, the share that was won; rows in order of task_id."""
+    return (
+        episodes.group_by("task_id")
+        .agg(rollouts=pl.len(), accuracy=(pl.col("outcome") > 0).mean().cast(pl.Float64))
+        .sort("task_id")
+    )
+
+
+def _centred_by_place() -> pl.Expr:
+    """The mean vote minus its mean over the task's steps in the same place; 0 without a vote."""
+    return (pl.col("mean_score") - pl.col("mean_score").mean().over(PLACE)).fill_null(0.0)
+
+
+def _with_score(episodes: pl.DataFrame) -> pl.DataFrame:
+    """The episodes with the column `score`, the outcome if nothing else has set it."""
+    if "score" in episodes.columns:
+        return episodes
+    return episodes.with_columns(score=pl.col("outcome").cast(pl.Float64))
+
+
+def _judged_steps(episodes: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps of these episodes in key order, with task, outcome and score of their episode."""
+    place = ["place"] if "place" in steps.columns else []
+    return (
+        steps.select("trajectory_id", "step", "mean_score", *place)
+        .join(_with_score(episodes).select("trajectory_id", "task_id", "outcome", "score"), on="trajectory_id")
+        .sort("trajectory_id", "step")
+    )

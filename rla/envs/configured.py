@@ -12,7 +12,7 @@ from rla.config.load import config_type, decided
 from rla.config.schema import params_schema
 from rla.config.sections import Config
 from rla.envs.pictures import shows_images
-from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes
+from rla.envs.protocols import Adapts, Checks, Env
 from rla.envs.registry import BUILTIN, GROUP, environment, params_of
 from rla.errors import UserError
 from rla.plugins import package_of, registered
@@ -42,7 +42,6 @@ def checked(config: Config, *, where: str) -> Config:
     chosen = environment(config.env.name)
     refuse_unknown_edits(chosen, config, where)
     refuse_adapters_of_towers(chosen, config, where)
-    refuse_lessons_without_labels(chosen, config, where)
     refuse_replay_of_pictures(chosen, config, where)
     if isinstance(chosen, Checks):
         try:
@@ -58,22 +57,6 @@ def refuse_unknown_edits(chosen: Env, config: Config, where: str) -> None:
     if unknown := [name for name in config.adaptation.edits if name not in known]:
         names = ", ".join(sorted(known)) or "no edits at all"
         raise UserError(f"{where}: adaptation.edits: {unknown[0]!r} is unknown; {config.env.name} has {names}")
-
-
-def refuse_lessons_without_labels(chosen: Env, config: Config, where: str) -> None:
-    """UserError where `credit.reward_model_truth` is set and the environment gives no labels of steps, or has a rule of
-    its own for rewards.
-    """
-    if not config.credit.reward_model_truth:
-        return
-    if isinstance(chosen, Probes):
-        raise UserError(
-            f"{where}: credit.reward_model_truth: {config.env.name} has rewards of its own; leave the key out"
-        )
-    if not isinstance(chosen, Labels):
-        raise UserError(
-            f"{where}: credit.reward_model_truth: {config.env.name} has no labels of steps; leave the key out"
-        )
 
 
 def refuse_replay_of_pictures(chosen: Env, config: Config, where: str) -> None:

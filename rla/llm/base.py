@@ -112,8 +112,8 @@ class Request:
     over the tokens that the trie offers, and the offered ids are returned.
 
     `json_schema` asks for a reply that fits a JSON Schema from its first token on, so thoughts have to be in the prompt
-    (`rla.agents.proposer`). It is for texts that are read and never trained on: which ids it left open is not returned.
-    vLLM and servers hold a reply to it, other engines do not: read it strictly.
+    (`rla.adaptation.drafting`). It is for texts that are read and never trained on: which ids it left open is not
+    returned. vLLM and servers hold a reply to it, other engines do not: read it strictly.
 
     `images`: what stands behind the picture tokens of the prompt, whose ids are complete: one for each token that the
     model will see. `turns`: the same prompt as turns of texts and pictures, for engines that take no token ids beside

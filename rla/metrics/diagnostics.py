@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from rla.credit.outcome import accuracies
+from rla.credit.estimators import accuracies
 from rla.metrics.intervals import success_interval
 from rla.metrics.process import accuracy_by_task, coverage, known_share, process_metrics
 from rla.store.records import Status
@@ -96,12 +96,6 @@ def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) ->
         "reward_mean": known_share(policy_rewards.select(pl.col("reward").mean())),
         "advantage_std": known_share(policy_rewards.select(pl.col("advantage").std(ddof=0))),
     }
-
-
-def lesson_statistics(rm_rewards: pl.DataFrame, lessons: pl.DataFrame) -> Metrics:
-    """`rm_lessons`: steps that may train the reward model by their label. `lessons`: those drawn."""
-    trained = rm_rewards.filter(pl.col("advantage") != 0).join(lessons, on=["trajectory_id", "step"], how="semi")
-    return {"rm_lessons": trained.select("trajectory_id", "step").n_unique()}
 
 
 def _success(episodes: pl.DataFrame) -> Metrics:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rla.adaptation.edits import Tally, added
+from rla.adaptation.drafting import Tally, added
 from rla.config import resolved
 from rla.config.load import Absent, parameter_differences, shown_key, shown_value
 from rla.envs.configured import default_config

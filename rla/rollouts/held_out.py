@@ -6,22 +6,15 @@ The main split lies where the only one lies in a run of one; every further split
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 from rla.config.sections import Config
-from rla.envs.protocols import Adapts
-from rla.envs.registry import environment
-from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import held_out_pool
-from rla.store.layout import artifact, held_out_root, places_of
-from rla.store.pools import read_tasks
+from rla.store.layout import artifact, held_out_root
 from rla.store.reading import read_rows
 from rla.store.record import is_complete
-from rla.store.records import Task
 
 ONE = ("tasks", "out", "metrics")  # options that name a folder of one split
 
@@ -55,37 +48,6 @@ def split_context(ctx: StageContext, split: str, *, pool: Path, policy: Path) ->
         "metrics": ctx.paths.get("metrics") or artifact(root, "eval_metrics", ctx.iteration),
     }
     return replace(ctx, paths=own)
-
-
-def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, places: Mapping[str, Path]) -> None:
-    """UserError if two splits have a task in common: held-out figures would be of tasks that train, or those of two
-    splits of the same tasks.
-
-    `made`: the tasks of each split that this call makes. `places`: where the pool of each split lies; those of earlier
-    calls count, too, and so does the run's newest pool, which has the changed tasks. Tasks of a data set are also
-    compared by what they ask: two rows may differ in nothing but an id.
-    """
-    train, name = ctx.config.tasks.train_split, ctx.config.env.name
-    chosen = environment(name)
-
-    def marks_of(task: Task) -> set[str]:
-        imported = ctx.config.tasks.source == "files" and task.env == name
-        return {task.task_id, *((chosen.likeness(task),) if imported and isinstance(chosen, Adapts) else ())}
-
-    pools = {split: [*made.get(split, ())] for split in places}
-    for split in places.keys() - made.keys():
-        adapted = sorted(places_of(ctx.run, "pool"), key=lambda path: int(path.parent.name))[-1:]
-        for folder in [places[split], *(adapted if split == train else ())]:
-            pools[split] += read_tasks(folder) if is_complete(folder) else ()
-    marks = {split: [marks_of(task) for task in tasks] for split, tasks in pools.items()}
-    for one, other in combinations(pools, 2):
-        known = set().union(*marks[one])
-        if shared := sum(not known.isdisjoint(own) for own in marks[other]):
-            keys = "tasks.train_split and tasks.test_splits" if train in (one, other) else "tasks.test_splits"
-            raise UserError(
-                f"{keys}: {one} and {other} share {shared} of {len(pools[other])} tasks; name splits whose "
-                "data differ, or files (tasks.path, env.own.test_path)"
-            )
 
 
 def evaluating(config: Config) -> Config:

@@ -23,7 +23,6 @@ from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
 from rla.pipeline.context import StageContext
-from rla.seeds import derive
 from rla.store.images import png_digest
 from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
@@ -144,15 +143,6 @@ def labels_in(
     for folder, kind in pools:
         tasks |= tasks_by_id(folder, kind, wanted)
     return label_episodes(episodes, tasks, labeller=chosen, config=config)
-
-
-def drawn_lessons(labels: pl.DataFrame, *, share: float, seed: int) -> pl.DataFrame:
-    """trajectory_id, step, label of about `share` of the labelled steps, which teach a reward model
-    (`rla.credit.consistency`). A step's own seed decides whether it is drawn, whatever else is there.
-    """
-    keys = labels.select("trajectory_id", "step").iter_rows()
-    chosen = [derive(seed, "reward_model_truth", *key) < share * 2**63 for key in keys]
-    return labels.filter(pl.Series(chosen, dtype=pl.Boolean)).select("trajectory_id", "step", "label")
 
 
 def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:

@@ -17,8 +17,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from rla.adaptation.acceptance import measured_accuracies
 from rla.adaptation.selection import PLAYED, episodes_to_judge, trains_a_model
-from rla.adaptation.standings import measured_accuracies
 from rla.cli.progress import make_progress
 from rla.config import Config
 from rla.envs.configured import load_config

@@ -57,7 +57,7 @@ evaluation: {rollouts_per_task: 2, max_steps: 8}
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
-LATER = {"trajectories": ("places",), "standings": ("seen", "seen_accuracy")}  # columns with a line of their own
+LATER = {"trajectories": ("places",)}  # columns with a line of their own
 
 
 def rows_digest(folder: Path, kind: str) -> str:

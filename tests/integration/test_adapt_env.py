@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rla.adaptation import drafting
-from rla.adaptation.edits import NOT_TRIED
-from rla.agents.proposer import NOTHING, Proposal
+from rla.adaptation.candidates import NOT_TRIED
+from rla.adaptation.drafting import NOTHING, Proposal
 from rla.envs.alfworld.environment import Alfworld
 from rla.store.reading import read_manifest, read_rows
 from rla.store.record import MANIFEST

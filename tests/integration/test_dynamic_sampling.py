@@ -1,4 +1,4 @@
-"""`rollout.fill: mixed` and `rollout.sampling: learnability` at the command line, with scripted replies."""
+"""`rollout.fill: mixed` at the command line, with scripted replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 
 MIXED = ("--set", "rollout.fill=mixed", "--set", "rollout.tasks_per_iteration=2", "--set", "env.max_steps=14")
-LEARNABLE = ("--set", "rollout.sampling=learnability", "--set", "rollout.tasks_per_iteration=2")
 
 
 def groups(folder: Path) -> dict[str, list[dict[str, object]]]:
@@ -53,17 +52,3 @@ def test_every_worker_fills_its_share(rla: Rla, tmp_path: Path) -> None:
     code, said, error = rla("rollout", "--run", "r", *MIXED, "--out", "w", "--workers", "2")
     assert code == 0 and "missing slices" not in said, error
     assert len(groups(tmp_path / "w")) >= 2
-
-
-def test_learnability_needs_the_standings_of_the_iteration_before(rla: Rla, tmp_path: Path) -> None:
-    for stage in ("rollout", "score-steps", "validate-tasks"):
-        assert rla(stage, "--run", "r", *LEARNABLE)[0] == 0
-    rows = read_rows(tmp_path / "r/1/standings", "standings")
-    assert sum(row["seen"] == 1 for row in rows) == 2 and sum(row["seen_accuracy"] is None for row in rows) == 4
-    options = ("--run", "r", *LEARNABLE, "--iteration", "2", "--policy", "r/init/policy")
-    (tmp_path / "r/1/standings").rename(tmp_path / "away")
-    code, _, error = rla("rollout", *options)
-    assert code == 2 and "standings does not exist" in error
-    assert rla("rollout", *options, "--standings", "away")[0] == 0
-    played = {row["slot"] for row in read_rows(tmp_path / "r/2/trajectories", "trajectories", ["slot"])}
-    assert played - {row["slot"] for row in rows if row["seen"] == 1}  # a share is for those that were never seen

@@ -21,7 +21,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from rla.agents.proposer import read_proposal
+from rla.adaptation.drafting import read_proposal
 from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError

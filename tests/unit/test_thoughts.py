@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rla.adaptation.drafting import sentences
+from rla.adaptation.drafting import read_proposal, sentences
 from rla.agents.judge import unscored_judgement, voted
 from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent, action_in
-from rla.agents.proposer import read_proposal
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.llm.base import Completion, FinishReason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.adaptation.accept import TaskVerdict
+from rla.adaptation.acceptance import TaskVerdict
 from rla.store.records import Direction, Status, Task
 
 

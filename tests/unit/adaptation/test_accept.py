@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.accept import TaskVerdict, Verdict, judge_pending, verdict
+from rla.adaptation.acceptance import TaskVerdict, Verdict, judge_pending, verdict
 from rla.errors import UserError
 from rla.store.records import Direction
 from rla.store.schema import to_table

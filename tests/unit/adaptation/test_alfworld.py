@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from rla.adaptation.accept import judge_pending
-from rla.adaptation.edits import Candidate, prove
+from rla.adaptation.acceptance import judge_pending, next_pool
+from rla.adaptation.candidates import Candidate, prove
+from rla.adaptation.drafting import Proposal
 from rla.adaptation.selection import choose
-from rla.adaptation.standings import next_pool
-from rla.agents.proposer import Proposal
 from rla.config.sections import AdaptationConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.store.records import Status, Task

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from rla.adaptation.accept import wanted_direction
-from rla.adaptation.edits import Choice
+from rla.adaptation.acceptance import wanted_direction
+from rla.adaptation.drafting import Choice
 from rla.adaptation.selection import choose
 from rla.config.sections import AdaptationConfig
 from rla.store.records import Direction, Status, Task
@@ -85,11 +85,3 @@ def test_a_task_that_will_give_way_to_its_root_is_not_made_harder() -> None:
     pool = [task("a", task_id="a-1", depth=1), task("b", task_id="b-1", depth=1)]
     assert chosen(pool, {"a-1": 1.0, "b-1": 1.0}, leading={"a"}) == ["b"]
     assert chosen(pool, {"a-1": 0.0, "b-1": 0.5}, leading={"a"}) == ["a"]
-
-
-def test_with_ask_after_several_measurements_have_to_agree() -> None:
-    pool, won = [task("once"), task("twice"), task("unknown")], {"once": 1.0, "twice": 1.0, "unknown": 1.0}
-    two = AdaptationConfig(ask_after=2)
-    picked = choose(pool, won, config=two, streaks={"once": 1, "twice": 2}, seed=0)
-    assert [choice.task.slot for choice in picked] == ["twice"]
-    assert len(choose(pool, won, config=BAND, streaks={"once": 1, "twice": 2}, seed=0)) == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.adaptation.made_pools import bucket_of, curated_pool, pass_rates
+from rla.adaptation.pools import bucket_of, curated_pool
 from rla.errors import UserError
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import task, trajectory
@@ -48,8 +48,10 @@ def test_the_bucket_of_a_rate(rate: float, bucket: str | None) -> None:
 
 
 def test_rates_are_of_episodes_that_did_not_fail(tmp_path: Path) -> None:
-    found = pass_rates(shard(tmp_path / "t", {"a": "++-x", "b": "--", "c": "xx"}))
-    assert found == {"a": pytest.approx(2 / 3), "b": 0.0}
+    folder = shard(tmp_path / "t", {"a": "++-x", "b": "--", "c": "xx"})
+    kept, counts = curated_pool([task(name) for name in "abc"], folder)
+    assert [one.task_id for one in kept] == ["a"]
+    assert (counts["measured"], counts["unmeasured"], counts["medium"], counts["never_won"]) == (2, 1, 1, 1)
 
 
 def test_a_pool_is_curated_and_counted(tmp_path: Path) -> None:

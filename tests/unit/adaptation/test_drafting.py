@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
-from rla.adaptation.drafting import Draft, Evidence, ModelDrafter, RulesDrafter
-from rla.adaptation.edits import Candidate, Choice, prove
+from rla.adaptation.candidates import Candidate, prove
+from rla.adaptation.drafting import Choice, Draft, Evidence, ModelDrafter, RulesDrafter
 from rla.config.sections import ProposerConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.llm.base import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.edits import Counted, added, edit_kind, edit_tally
+from rla.adaptation.drafting import Counted, added, edit_kind, edit_tally
 
 FIELDS = ("goal", "hint", "move", "remove")
 

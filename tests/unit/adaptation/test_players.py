@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from rla.adaptation.standings import ExpertFigures, expert_figures, with_expert
+from rla.adaptation.acceptance import with_expert
 from rla.config import Config
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.views import Demonstration
@@ -45,7 +47,7 @@ def test_an_accepted_task_is_played_beside_its_parent_and_its_root_once_each() -
 def test_the_expert_of_alfworld_plays_what_the_policy_may_play(steps: int, expected: float) -> None:
     config = configured(f"env.max_steps={steps}", OMITTED, "tasks.train_scenes=2", "seed=3")
     [first, *_] = Alfworld().tasks(config, seed=0, split="train")
-    figures = expert_figures(first, Alfworld(), config)
-    assert figures.success == expected and 1 <= figures.steps <= steps
-    assert figures == expert_figures(first, Alfworld(), config)
-    assert isinstance(figures, ExpertFigures)
+    verdict = verdict_on(replace(first, parent_id=first.task_id, slot=first.task_id), accepted=True)
+    [played] = with_expert([verdict], {first.task_id: first}, Alfworld(), config)
+    assert played.expert_success == expected and 1 <= (played.expert_steps or 0) <= steps
+    assert with_expert([verdict], {first.task_id: first}, Alfworld(), config) == [played]

@@ -83,3 +83,19 @@ def test_a_pending_task_of_any_slot_is_played() -> None:
     config = RolloutConfig(tasks_per_iteration=2, slots=1, pending="within")
     played = tasks_to_play(POOL, PENDING, config=config, acceptance="paper", seed=1, run_seed=1)
     assert [one.task_id for one in played] == ["x", "y"]
+
+
+def test_the_reserve_has_further_slots_up_to_the_budget() -> None:
+    config = RolloutConfig(tasks_per_iteration=3, fill="mixed")
+    waiting = [pending("s7", task_id="y")]
+    first, reserve = tasks_and_reserve(POOL, waiting, config=config, acceptance="paper", seed=1, run_seed=1)
+    assert len(first) == 4 and len(reserve) == 6
+    slots = [one.slot for one in (*first, *reserve)]
+    assert len(set(slots)) == 10 and slots.count("s7") == 1  # the pending one alone
+    plain = RolloutConfig(tasks_per_iteration=3)
+    assert tasks_and_reserve(POOL, waiting, config=plain, acceptance="paper", seed=1, run_seed=1) == (
+        first,
+        [],
+    )
+    wide = RolloutConfig(tasks_per_iteration=2, fill="mixed")
+    assert len(tasks_and_reserve(POOL, [], config=wide, acceptance="paper", seed=1, run_seed=1)[1]) == 4

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.adaptation.standings import next_pool
+from rla.adaptation.acceptance import next_pool
 from rla.errors import UserError
 from rla.store.records import Status
 from tests.unit.adaptation.builders import pending, task, verdict_on

@@ -7,8 +7,8 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rla.adaptation.edits import NOT_TRIED, Candidate, Choice, Replay, kept_to, prove
-from rla.agents.proposer import NOTHING, Proposal
+from rla.adaptation.candidates import NOT_TRIED, Candidate, Replay, allowed_proposals, prove
+from rla.adaptation.drafting import NOTHING, Choice, Proposal
 from rla.envs.views import RejectedEdit
 from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
@@ -113,7 +113,7 @@ def test_a_row_has_the_columns_of_a_candidates_shard() -> None:
 
 def test_edits_with_other_names_than_asked_for_are_refused() -> None:
     texts = ['{"add": 1}', '{"add": 1, "take": 2}', '{"take": 2}', "no edit", '{"fly": 1}']
-    kept = kept_to([*map(Proposal, texts), NOTHING], ["add"], known={"add", "take"})
+    kept = allowed_proposals([*map(Proposal, texts), NOTHING], ["add"], known={"add", "take"})
     outside = "adaptation.edits allows add alone"
     assert [proposal.refused for proposal in kept] == ["", outside, outside, "", "", NOTHING.refused]
-    assert kept_to([Proposal('{"take": 2}')], [], known={"add", "take"}) == [Proposal('{"take": 2}')]
+    assert allowed_proposals([Proposal('{"take": 2}')], [], known={"add", "take"}) == [Proposal('{"take": 2}')]

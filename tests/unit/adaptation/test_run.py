@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rla.adaptation import accept
+from rla.adaptation import acceptance
 from rla.store.layout import artifact
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import Origin, write_shard
@@ -24,7 +24,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accept, "CONFIDENCE", 0.5)  # so that eight rollouts accept some
+        patch.setattr(acceptance, "CONFIDENCE", 0.5)  # so that eight rollouts accept some
         yield played_loop(tmp_path_factory.mktemp("loop"))
 
 

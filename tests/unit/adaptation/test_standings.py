@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla.adaptation.accept import Measured, TaskVerdict, judge_pending
-from rla.adaptation.standings import (
-    Standing,
-    leading_slots,
-    measured_streaks,
-    next_pool,
-    next_standings,
-    resting_slots,
-    returned_slots,
-)
+from rla.adaptation.acceptance import Measured, Standing, TaskVerdict, judge_pending, next_pool, next_standings
 from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Status, Task
@@ -88,8 +79,7 @@ DEEP = AdaptationConfig(alpha_low=0.2, alpha_high=0.8, max_depth=4, cooldown=1, 
 )
 def test_what_only_made_the_root_easier_gives_way_once_it_is_mastered(directions: tuple[str, ...], reason: str) -> None:
     start = chain(*directions)
-    assert leading_slots([start], config=DEEP) == ({"a"} if reason else set())
-    assert leading_slots([start], config=AdaptationConfig(return_after=0)) == set()
+    assert start.eased is bool(reason)
     held, standings = lineage("a", len(directions)), [start]
     for iteration, accuracy in enumerate((1.0, 0.875), len(directions) + 1):
         measured: dict[str, Measured] = {held.task_id: (accuracy, 8)}
@@ -115,13 +105,9 @@ def test_return_after_says_how_many_and_0_never() -> None:
 
 
 def test_measurements_that_agree_are_counted_from_the_last_one_back() -> None:
-    """Too hard twice in a row, with an iteration between in which it was not played; an unplayed slot counts as one."""
-    assert measured_streaks([after(lineage("a", 0), [1.0, 0.0, None, 0.125])]) == {"a": 2}
-    assert (
-        measured_streaks([after(lineage("a", 0), [0.0, 1.0])])
-        == measured_streaks([after(lineage("a", 0), [None])])
-        == {"a": 1}
-    )
+    """Too hard twice in a row, with an iteration between in which it was not played."""
+    assert after(lineage("a", 0), [1.0, 0.0, None, 0.125]).streak == 2
+    assert after(lineage("a", 0), [0.0, 1.0]).streak == 1
 
 
 def test_a_return_starts_the_slot_anew_and_counts() -> None:
@@ -164,8 +150,8 @@ def test_a_slot_rests_after_a_verdict_and_after_a_return(
         [lineage("a", 1)], [verdict], {}, [after(lineage("a", 1), [0.5])], iteration=2, config=config
     )
     returned = after(lineage("a", 1), [0.0, 0.0], config=config)
-    assert [n for n in range(2, 7) if resting_slots([judged], iteration=n)] == verdict_rests
-    assert [n for n in range(2, 7) if resting_slots([returned], iteration=n)] == (return_rests if cooldown else [2])
+    assert [n for n in range(2, 7) if judged.rests_until >= n] == verdict_rests
+    assert [n for n in range(2, 7) if returned.rests_until >= n] == (return_rests if cooldown else [2])
 
 
 def test_standings_of_another_pool_are_refused() -> None:
@@ -224,7 +210,7 @@ def test_no_history_loses_a_slot(history: list[list[Event]], rule: str) -> None:
     for iteration, events in enumerate(history, 1):
         children, verdicts, measured = judged(pool, events, iteration, rule)
         standings = next_standings(pool, verdicts, measured, standings, iteration=iteration, config=CONFIG)
-        back = returned_slots(standings)
+        back = {standing.slot for standing in standings if standing.decision == "returned"}
         assert all(task.depth > 0 for task in pool if task.slot in back)
         pool = next_pool(pool, children, verdicts, {slot: roots[slot] for slot in back})
         accepted += sum(verdict.accepted for verdict in verdicts)

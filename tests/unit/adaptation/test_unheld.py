@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rla.adaptation.made_pools import never_held_out, told_missing
+from rla.adaptation.pools import never_held_out, told_missing
 from rla.config.sections import TasksConfig
 from rla.envs.authoring import root_task
 from rla.store.records import Task

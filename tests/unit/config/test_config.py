@@ -60,7 +60,6 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ({"warm_start": {"calibration": {"steps": -1}}}, "warm_start.calibration.steps is -1; it must be 0 or more"),
         ({"warm_start": {"calibration": {"steps": 1, "examples": 0}}}, "warm_start.calibration.examples is 0"),
         ({"train_policy": {"replay": 1}}, "unknown key train_policy.replay"),
-        ({"credit": {"reward_model_truth": 1.5}}, "credit.reward_model_truth is 1.5; it must be at most 1"),
         ({"checkpoints": {"keep": -1}}, "checkpoints.keep is -1; it must be 0 or more"),
         ({"warm_start": {"alike": -1}}, "warm_start.alike is -1; it must be 0 or more"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must be 0, or from 0.01 to 100"),

@@ -7,7 +7,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit import anchor
+from rla.credit.estimators import anchor_advantages
 from rla.credit.normalise import POLICY_REWARDS
 from tests.unit.credit.builders import episodes, steps, values
 
@@ -25,9 +25,9 @@ def test_a_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
     door: G = 1/4, 0, 1: mean 5/12, variance 17/16/3 - 25/144 = 51/144 - 25/144 = 26/144. desk: 1/2 and 0, so +1 and -1.
     The shelf was seen once: 0.
     """
-    monkeypatch.setattr(anchor, "DISCOUNT", 0.5)
+    monkeypatch.setattr("rla.credit.estimators.DISCOUNT", 0.5)
     places = {"q/a": ["door", "desk", "shelf"], "q/b": ["door", "desk"], "q/c": ["door"]}
-    found = anchor.advantages(episodes({"q/a": 1, "q/b": -1, "q/c": 1}), played(places))
+    found = anchor_advantages(episodes({"q/a": 1, "q/b": -1, "q/c": 1}), played(places))
     win, loss, spread = 1 / sqrt(2), -sqrt(2), sqrt(26) / 12
     expected = {
         ("q/a", 0): win + (1 / 4 - 5 / 12) / spread,
@@ -51,17 +51,17 @@ def test_a_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_place_that_only_failures_reach_adds_nothing() -> None:
     places = {"q/a": ["door"], "q/b": ["door", "attic"], "q/c": ["door", "attic"]}
-    found = values(anchor.advantages(episodes({"q/a": 1, "q/b": -1, "q/c": -1}), played(places)), "advantage")
+    found = values(anchor_advantages(episodes({"q/a": 1, "q/b": -1, "q/c": -1}), played(places)), "advantage")
     assert found[("q/b", 1)] == found[("q/c", 1)] == pytest.approx(-1 / sqrt(2))
 
 
 def test_the_same_words_in_another_task_are_another_place() -> None:
     places = {"q/a": ["door"], "r/a": ["door"]}
-    found = anchor.advantages(episodes({"q/a": 1, "r/a": -1}), played(places))
+    found = anchor_advantages(episodes({"q/a": 1, "r/a": -1}), played(places))
     assert set(found["advantage"]) == {0.0}
 
 
 def test_two_visits_of_one_trajectory_are_two_members() -> None:
     # Alone in its task, so no episode term; G = 0.95 and 1 at the door: -1 and +1.
-    found = anchor.advantages(episodes({"q/a": 1}), played({"q/a": ["door", "door"]}))
+    found = anchor_advantages(episodes({"q/a": 1}), played({"q/a": ["door", "door"]}))
     assert found["advantage"].to_list() == pytest.approx([-1.0, 1.0])

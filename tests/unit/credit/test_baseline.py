@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from rla.config.sections import CreditConfig
-from rla.credit.estimators import both_advantages, weighed
-from rla.credit.judged import fitted, taken_off
+from rla.credit.advantages import both_advantages, weighed
+from rla.credit.baseline import baseline_weight, with_baseline
 from rla.envs.configured import load_config
 from rla.errors import UserError
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values
@@ -16,16 +16,16 @@ TWO = {"q/a": 1, "q/b": -1}
 VOTES: dict[str, list[Votes]] = {"q/a": [[1], [1], [-1]], "q/b": [[-1], [1, -1]]}
 
 
-def test_a_step_has_the_judgement_before_it_taken_off() -> None:
+def test_a_step_has_the_judgement_before_it_with_baseline() -> None:
     """a: 1 and 1 before its second and third step; b: -1 before its second. The first steps have the mean, -1/3."""
-    found = values(taken_off(steps(VOTES)), "mean_score")
+    found = values(with_baseline(steps(VOTES)), "mean_score")
     third = pytest.approx(-1 / 3)
     assert found == {("q/a", 0): third, ("q/a", 1): -1, ("q/a", 2): -1, ("q/b", 0): third, ("q/b", 1): 1}
 
 
 def test_behind_a_step_without_votes_it_is_the_last_that_had_some() -> None:
     votes: dict[str, list[Votes]] = {"q/a": [[1], [None], [-1]], "x/a": [[None], [None]]}
-    found = values(taken_off(steps(votes)), "mean_score")
+    found = values(with_baseline(steps(votes)), "mean_score")
     assert found == {("q/a", 0): -1, ("q/a", 1): -1, ("q/a", 2): -1, ("x/a", 0): None, ("x/a", 1): None}
 
 
@@ -109,7 +109,7 @@ def test_estimators_that_ask_no_judge_stand_beside_it() -> None:
 
 
 def weight(outcomes: dict[str, int], votes: dict[str, list[Votes]]) -> float:
-    return fitted(episodes(outcomes).with_columns(score=pl.col("outcome").cast(pl.Float64)), steps(votes))
+    return baseline_weight(episodes(outcomes).with_columns(score=pl.col("outcome").cast(pl.Float64)), steps(votes))
 
 
 def test_an_estimator_of_judgements_alone_takes_no_baseline() -> None:

@@ -8,7 +8,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit import consistency, integrated, outcome
+from rla.credit import consistency, estimators
 from rla.credit.consistency import Normalise
 from rla.credit.normalise import RM_REWARDS
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps
@@ -27,8 +27,8 @@ def rewards(
     played = episodes(outcomes)
     return consistency.rewards(
         judgements(votes),
-        integrated.advantages(played, steps(votes), step_weight=weight),
-        outcome.accuracies(played),
+        estimators.integrated_advantages(played, steps(votes), step_weight=weight),
+        estimators.accuracies(played),
         step_weight=weight,
         normalise=normalise,
         low=0.2,
@@ -126,11 +126,11 @@ def test_only_tasks_inside_the_band_train_bounds_included() -> None:
 
 def test_the_reward_is_that_of_outcome_and_votes_whatever_the_policy_trains_on() -> None:
     played, votes = episodes(MIXED), {"q/a": [[1, 1, -1]], "q/b": [[1, 1, 1]]}
-    policy_rows = outcome.advantages(played, steps(votes))
+    policy_rows = estimators.outcome_advantages(played, steps(votes))
     found = consistency.rewards(
         judgements(votes),
         policy_rows,
-        outcome.accuracies(played),
+        estimators.accuracies(played),
         step_weight=1.0,
         normalise="none",
         low=0.2,

@@ -8,13 +8,13 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit import integrated
+from rla.credit.estimators import integrated_advantages
 from rla.credit.normalise import POLICY_REWARDS
 from tests.unit.credit.builders import Votes, episodes, steps, values
 
 
 def advantages(outcomes: dict[str, int], votes: Mapping[str, Sequence[Votes]], weight: float = 1.0) -> pl.DataFrame:
-    return integrated.advantages(episodes(outcomes), steps(votes), step_weight=weight)
+    return integrated_advantages(episodes(outcomes), steps(votes), step_weight=weight)
 
 
 def test_reward_and_advantage_of_four_trajectories() -> None:
@@ -53,7 +53,7 @@ def test_a_group_of_one_has_advantage_zero() -> None:
 
 def test_rewards_that_differ_by_rounding_only_have_advantage_zero() -> None:
     scored = steps({"q/a": [[1]], "q/b": [[1]]}).with_columns(mean_score=pl.Series([1 / 3, 1 / 3 + 4e-16]))
-    frame = integrated.advantages(episodes({"q/a": 1, "q/b": 1}), scored, step_weight=1.0)
+    frame = integrated_advantages(episodes({"q/a": 1, "q/b": 1}), scored, step_weight=1.0)
     assert frame["reward"].n_unique() == 2
     assert values(frame, "advantage") == {("q/a", 0): 0.0, ("q/b", 0): 0.0}
 
@@ -91,7 +91,7 @@ def test_standardised_over_the_task_the_judgements_keep_their_weight() -> None:
 
     Mean -1/6, variance (1.5^2 + 0.5^2 + 1.5^2) / 3 - 1/36 = 4.75/3 - 1/36 = 14/9, std 1.24722.
     """
-    frame = integrated.advantages(
+    frame = integrated_advantages(
         episodes({"q/a": 1, "q/b": -1}), steps({"q/a": [[1]], "q/b": [[1], [-1]]}), step_weight=0.5, normalise="task"
     )
     expected = [(1.5 + 1 / 6) / 1.247219, (-0.5 + 1 / 6) / 1.247219, (-1.5 + 1 / 6) / 1.247219]
@@ -101,7 +101,7 @@ def test_standardised_over_the_task_the_judgements_keep_their_weight() -> None:
 def test_by_place_compares_what_was_done_where_the_same_was_seen() -> None:
     """The wall and the door of task q: q/a and q/b meet at the door, q/a alone sees the wall."""
     scored = steps({"q/a": [[1], [1]], "q/b": [[-1]]}).with_columns(place=pl.Series(["door", "wall", "door"]))
-    frame = integrated.advantages(episodes({"q/a": 1, "q/b": -1}), scored, step_weight=0.5, normalise="place")
+    frame = integrated_advantages(episodes({"q/a": 1, "q/b": -1}), scored, step_weight=0.5, normalise="place")
     # A_O = 1 and -1. At the door S is 1 and -1 with mean 0; at the wall there is nothing to compare with.
     assert values(frame, "advantage") == {("q/a", 0): 1.5, ("q/a", 1): 1.0, ("q/b", 0): -1.5}
     assert values(frame, "reward") == {("q/a", 0): 1.5, ("q/a", 1): 1.5, ("q/b", 0): -1.5}
@@ -109,5 +109,5 @@ def test_by_place_compares_what_was_done_where_the_same_was_seen() -> None:
 
 def test_by_place_tasks_are_apart_and_a_step_without_votes_is_left_to_the_outcome() -> None:
     scored = steps({"q/a": [[1]], "q/b": [[None]], "r/a": [[-1]]}).with_columns(place=pl.lit("door"))
-    frame = integrated.advantages(episodes({"q/a": 1, "q/b": -1, "r/a": 1}), scored, step_weight=1.0, normalise="place")
+    frame = integrated_advantages(episodes({"q/a": 1, "q/b": -1, "r/a": 1}), scored, step_weight=1.0, normalise="place")
     assert values(frame, "advantage") == {("q/a", 0): 1.0, ("q/b", 0): -1.0, ("r/a", 0): 0.0}

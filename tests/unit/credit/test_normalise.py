@@ -8,7 +8,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit import consistency, integrated, outcome
+from rla.credit import consistency, estimators
 from rla.credit.normalise import standardised
 from rla.metrics.diagnostics import diagnostics
 from tests.unit.credit.builders import Votes, episodes, judgements, steps
@@ -31,18 +31,18 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
     tables = (episodes({name: rng.choice([1, -1]) for name in votes}), steps(votes), judgements(votes))
 
     def everything(played: pl.DataFrame, scored: pl.DataFrame, judged: pl.DataFrame) -> list[object]:
-        policy = integrated.advantages(played, scored, step_weight=0.7)
+        policy = estimators.integrated_advantages(played, scored, step_weight=0.7)
         rm = consistency.rewards(
             judged,
             policy,
-            outcome.accuracies(played),
+            estimators.accuracies(played),
             step_weight=0.7,
             normalise="task",
             low=0.0,
             high=1.0,
         )
-        by_outcome = outcome.advantages(played, scored)
-        return [policy.rows(), rm.rows(), by_outcome.rows(), outcome.accuracies(played).rows()]
+        by_outcome = estimators.outcome_advantages(played, scored)
+        return [policy.rows(), rm.rows(), by_outcome.rows(), estimators.accuracies(played).rows()]
 
     golden = everything(*tables)
     for seed in range(5):

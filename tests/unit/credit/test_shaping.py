@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from rla.config.sections import CreditConfig, ShapingConfig
-from rla.credit.estimators import both_advantages, policy_advantages
-from rla.credit.shaping import scored_episodes
+from rla.credit.advantages import both_advantages, policy_advantages, scored_episodes
 from tests.unit.credit.builders import episodes, judgements, steps, values
 
 

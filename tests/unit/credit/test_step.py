@@ -7,7 +7,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit import step
+from rla.credit.estimators import step_advantages
 from rla.credit.normalise import POLICY_REWARDS
 from tests.unit.credit.builders import episodes, steps, values
 
@@ -18,7 +18,7 @@ def test_the_outcome_changes_nothing() -> None:
     spread = sqrt(56 / 81)
     expected = {("q/a", 0): (8 / 9) / spread, ("q/b", 0): (2 / 9) / spread, ("q/c", 0): (-10 / 9) / spread}
     for outcomes in ({"q/a": 1, "q/b": -1, "q/c": -1}, {"q/a": -1, "q/b": -1, "q/c": -1}):
-        found = step.advantages(episodes(outcomes), steps(votes))
+        found = step_advantages(episodes(outcomes), steps(votes))
         assert values(found, "advantage") == pytest.approx(expected)
         assert found.schema == POLICY_REWARDS
     assert values(found, "reward")[("q/b", 0)] == pytest.approx(1 / 3)
@@ -26,7 +26,7 @@ def test_the_outcome_changes_nothing() -> None:
 
 def test_a_step_without_a_valid_judgement_is_no_sample() -> None:
     # Of the means 1, none, -1 the average is 0 and the deviation 1: the unread step moves neither.
-    found = step.advantages(
+    found = step_advantages(
         episodes({"q/a": 1, "q/b": 1, "q/c": -1}), steps({"q/a": [[1]], "q/b": [[None]], "q/c": [[-1]]})
     )
     assert values(found, "advantage") == {("q/a", 0): 1.0, ("q/b", 0): 0.0, ("q/c", 0): -1.0}
@@ -36,19 +36,19 @@ def test_a_step_without_a_valid_judgement_is_no_sample() -> None:
 
 def test_a_group_of_one_and_a_group_without_spread_have_advantage_zero() -> None:
     votes = {"q/a": [[1], [1]], "q/b": [[1], [1], [-1]]}
-    found = step.advantages(episodes({"q/a": 1, "q/b": -1}), steps(votes))
+    found = step_advantages(episodes({"q/a": 1, "q/b": -1}), steps(votes))
     assert set(found["advantage"]) == {0.0}
 
 
 def test_an_index_that_only_failures_reach_is_like_any_other() -> None:
     votes = {"q/a": [[1]], "q/b": [[1], [1]], "q/c": [[1], [-1]]}
-    found = values(step.advantages(episodes({"q/a": 1, "q/b": -1, "q/c": -1}), steps(votes)), "advantage")
+    found = values(step_advantages(episodes({"q/a": 1, "q/b": -1, "q/c": -1}), steps(votes)), "advantage")
     assert (found[("q/b", 1)], found[("q/c", 1)]) == (1.0, -1.0)
 
 
 def test_over_the_task_all_steps_are_one_group() -> None:
     # Means 1, 1, -1, -1 over two indices: average 0, deviation 1.
-    found = step.advantages(
+    found = step_advantages(
         episodes({"q/a": 1, "q/b": -1}), steps({"q/a": [[1], [1]], "q/b": [[-1], [-1]]}), normalise="task"
     )
     assert found["advantage"].to_list() == [1.0, 1.0, -1.0, -1.0]
@@ -58,7 +58,7 @@ def test_by_place_the_same_sight_is_compared_and_nothing_is_blown_up() -> None:
     scored = steps({"q/a": [[1, 1, -1]], "q/b": [[1, 1, 1]], "q/c": [[-1]]}).with_columns(
         place=pl.Series(["door", "door", "wall"])
     )
-    frame = step.advantages(episodes({"q/a": 1, "q/b": 1, "q/c": -1}), scored, normalise="place")
+    frame = step_advantages(episodes({"q/a": 1, "q/b": 1, "q/c": -1}), scored, normalise="place")
     # S is 1/3 and 1 at the door: 1/3 below and above their mean
     expected = {("q/a", 0): -1 / 3, ("q/b", 0): 1 / 3, ("q/c", 0): 0.0}
     assert values(frame, "advantage") == pytest.approx(expected)

@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from rla.cli.app import run
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
-from rla.rollouts.labels import drawn_lessons
-from rla.store.reading import stream_rows
 from rla.store.record import MANIFEST
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
@@ -129,53 +126,6 @@ def test_what_only_the_metrics_depend_on_does_not_make_the_rewards_others(tmp_pa
     other = metrics(folder, "--set", "env.own.grammar=packaged")  # no --overwrite, and nothing is refused
     assert (folder / "1/rewards/policy" / MANIFEST).read_bytes() == manifest
     assert other["episodes"] == 1
-
-
-def test_lessons_pay_judgements_for_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lost, so every vote for + would cost. Labels + - -, lambda 1: R = 2, -2, -2; what does not parse gets -2."""
-    folder = make_run(tmp_path, [])
-    taught = ["reward_model_truth=1", "reward_model_band=[0, 0.8]", "reward_model_normalise=none", "judged=step"]
-    taught = [f"credit.{setting}" for setting in taught]
-    metrics(folder, *(word for setting in taught for word in ("--set", setting)))
-    rows = stream_rows(folder / "1/rewards/rm", "rm_rewards", ["step", "judgement", "reward"])
-    found = {(row["step"], row["judgement"]): row["reward"] for row in rows}
-    assert [found[0, vote] for vote in range(3)] == [2, 2, 2]
-    assert [found[1, vote] for vote in range(3)] == [-2, 2, 2]
-    assert [found[2, vote] for vote in range(3)] == [-2, -2, 2]
-    other = [word for setting in (*taught, "env.own.grammar=packaged") for word in ("--set", setting)]
-    capsys.readouterr()
-    assert run(["compute-rewards", "--run", str(folder), *other]) == 2  # labels are of the environment's parameters
-    assert "env.own.grammar" in capsys.readouterr().err
-
-
-def test_lessons_of_other_candidates_make_other_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make_run(tmp_path, [PENDING])
-    taught = (
-        "--set",
-        "credit.reward_model_truth=1",
-        "--set",
-        "credit.reward_model_band=[0, 0.8]",
-        "--set",
-        "credit.judged=step",
-    )
-    assert metrics(folder, *taught)["rm_lessons"] == 3
-    add_candidate(folder)
-    assert run(["compute-rewards", "--run", str(folder), *taught]) == 2
-    assert "rerun with --overwrite" in capsys.readouterr().err
-    assert metrics(folder, *taught, "--overwrite")["rm_lessons"] == 6
-
-
-def drawn(share: float, seed: int, *, flipped: bool = False) -> set[tuple[str, int]]:
-    rows = [(f"q/{number}", step, 1) for number in range(100) for step in range(20)]
-    labels = pl.DataFrame(rows[::-1] if flipped else rows, schema=["trajectory_id", "step", "label"], orient="row")
-    return set(drawn_lessons(labels, share=share, seed=seed).select("trajectory_id", "step").iter_rows())
-
-
-def test_lessons_are_drawn_by_seed_and_step_alone() -> None:
-    assert 430 < len(drawn(0.25, 7)) < 570
-    assert drawn(0.25, 7, flipped=True) == drawn(0.25, 7) < drawn(0.5, 7)
-    assert drawn(0.25, 7) != drawn(0.25, 8)
-    assert len(drawn(1.0, 7)) == 2000
 
 
 def test_every_task_that_was_played_has_a_row(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def question_of(task: Task) -> Question:
 
 
 def task_of_question(question: Question, *, split: str) -> Task:
-    """A change is compared with the questions of its task's scene (`rla.adaptation.edits`). One scene holds all
+    """A change is compared with the questions of its task's scene (`rla.adaptation.candidates`). One scene holds all
     questions that no family made, because a rewritten one may equal a question of any source.
     """
     generated = question.family is not None or question.problem is not None

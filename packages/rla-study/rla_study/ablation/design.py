@@ -39,7 +39,7 @@ PLACES += ("warm_start.conversations", "env.own.test_path")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """`changes` are params that differ from the shared ones, nested as in params.yaml. `curated`: it trains on those
-    tasks that its start sometimes solves (`rla.adaptation.made_pools`). `own_tasks`: its changes of `tasks` make what
+    tasks that its start sometimes solves (`rla.adaptation.pools`). `own_tasks`: its changes of `tasks` make what
     it trains on, and its start is that of arms without these changes. `against`: the arm that it is compared with;
     empty: the design's baseline.
     """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.edits import edit_kind
-from rla.adaptation.standings import Decision
+from rla.adaptation.acceptance import Decision
+from rla.adaptation.drafting import edit_kind
 from rla.envs.protocols import Adapts
 from rla.envs.registry import environment
 from rla.errors import UserError

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from rla.adaptation.edits import Taken
+from rla.adaptation.candidates import ExistingTasks
 from rla.envs.alfworld.engine import tables_of
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.solver import solve
@@ -93,7 +93,7 @@ class Halves:
 def test_what_a_task_may_not_equal_is_looked_up_in_its_own_scene() -> None:
     halves = Halves()
     here, there = replace(task("a"), payload="1"), replace(task("b"), payload="2", scene="bathroom-1")
-    taken = Taken(halves, [here, there, here])
+    taken = ExistingTasks(halves, [here, there, here])
     assert taken.of(here) == {"a", "b", "like 1"} == taken.of(here)
     assert halves.asked == 1
     taken.add(replace(task("c"), payload="3"))

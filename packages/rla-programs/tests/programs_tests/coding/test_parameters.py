@@ -21,7 +21,6 @@ from tests.unit.rollouts.test_first_group import judged
     ("override", "message"),
     [
         ("warm_start.alike=2", r"warm_start\.alike is 2; env\.name: coding needs 0"),
-        ("credit.reward_model_truth=0.1", r"reward_model_truth: coding has rewards of its own; leave the key out"),
         ("env.own.execution.backend=sandboxfusion", r"set env\.own\.execution\.server to the base URL of a Sandbox"),
         ("env.own.execution.wall_s=.nan", r"env\.own\.execution\.wall_s is nan; expected a finite number"),
         ("env.own.tests=0", r"env\.own\.tests is 0; it must be 1 or more"),

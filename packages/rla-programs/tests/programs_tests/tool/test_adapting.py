@@ -15,7 +15,7 @@ from rla_programs.tool.proving import NOBODY, AnswerProof, computes
 from rla_programs.tool.questions import Question, question_of, task_of_question
 
 from programs_tests.tool.questions import drawn
-from rla.adaptation.edits import Taken
+from rla.adaptation.candidates import ExistingTasks
 from rla.envs.observation import CallResult
 from rla.envs.views import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
@@ -111,7 +111,7 @@ def test_a_rewrite_may_equal_no_question_of_any_source() -> None:
         Question(text="What is 40  plus 10?\n", check="math", answer="50", source="aime2024"), split="test"
     )
     other = task_of_question(Question(text="Else?", check="math", answer="1", source="aime2024"), split="test")
-    taken = Taken(TOOL, [IMPORTED, held_out, other, POWER])
+    taken = ExistingTasks(TOOL, [IMPORTED, held_out, other, POWER])
     assert frozenset(taken.of(IMPORTED)) >= {TOOL.likeness(held_out), TOOL.likeness(other)}
     with pytest.raises(RejectedEdit, match="such a question already"):
         child(IMPORTED, rewrite("what is 40 PLUS 10?"), taken=frozenset(taken.of(IMPORTED)))

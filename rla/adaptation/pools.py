@@ -1,5 +1,6 @@
-"""The pool of a split as `make-tasks` writes it: tasks that the environment makes or reads; with `--curate` those of
-the training split that a start model can learn from, by how often it solved them:
+"""The pool of a split as `make-tasks` writes it: tasks that the environment makes or reads. No two splits share a task.
+
+With `--curate` the training pool keeps the tasks that a start model can learn from, by how often it solved them:
 
     pass rate r = won / played, over the episodes that did not fail
     r = 0 or r = 1      dropped: every rollout has the same outcome, so no advantage is left
@@ -12,18 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.standings import measured_accuracies
+from rla.adaptation.acceptance import measured_accuracies
 from rla.config.sections import TasksConfig
-from rla.envs.protocols import Imports, need
+from rla.envs.protocols import Adapts, Imports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
+from rla.store.layout import places_of
+from rla.store.pools import read_tasks
 from rla.store.reading import stream_rows
+from rla.store.record import is_complete
 from rla.store.records import Task
+
+EASY, HARD = 0.75, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +49,14 @@ class MadePool:
 
 
 def made_pool(ctx: StageContext, split: str) -> MadePool:
-    """Raises UserError if tasks cannot be made, or if the trajectories of `--curate` are of other tasks."""
-    tasks, config, folder = made_tasks(ctx, split), ctx.config.tasks, ctx.options.get("curate")
-    if config.held_out(split):
-        return MadePool(tasks=tasks, also=" ".join(config.test_splits))  # DVC follows the main pool, for all
-    if folder is None:
-        return MadePool(tasks=tasks)
-    kept, counts = curated_pool(tasks, Path(folder))
-    return MadePool(tasks=kept, inputs=(Path(folder),), also="curated", curation=counts)
-
-
-def made_tasks(ctx: StageContext, split: str) -> list[Task]:
     """The tasks of a split, built in or imported. Each further held-out split of built-in tasks has its own seed.
 
-    Raises UserError for tasks of another environment, because no stage would read them.
+    Raises UserError for tasks of another environment, because no stage would read them, and if the trajectories of
+    `--curate` are of other tasks.
     """
-    chosen, further = environment(ctx.config.env.name), split in ctx.config.tasks.test_splits[1:]
-    if ctx.config.tasks.source == "builtin":
+    chosen, config, folder = environment(ctx.config.env.name), ctx.config.tasks, ctx.options.get("curate")
+    if config.source == "builtin":
+        further = split in config.test_splits[1:]
         seed = derive(ctx.config.seed, "split", split) if further else ctx.config.seed
         tasks = chosen.tasks(ctx.config, split=split, seed=seed)
     else:
@@ -68,7 +66,12 @@ def made_tasks(ctx: StageContext, split: str) -> list[Task]:
             f"env.name: {ctx.config.env.name} makes tasks of the environment {strange!r}; let it give each task "
             "env=self.name, and let name be that of its entry point"
         )
-    return tasks
+    if config.held_out(split):
+        return MadePool(tasks=tasks, also=" ".join(config.test_splits))  # DVC follows the main pool, for all
+    if folder is None:
+        return MadePool(tasks=tasks)
+    kept, counts = curated_pool(tasks, Path(folder))
+    return MadePool(tasks=kept, inputs=(Path(folder),), also="curated", curation=counts)
 
 
 def refuse_curated_evaluation(ctx: StageContext, splits: Sequence[str]) -> None:
@@ -79,8 +82,34 @@ def refuse_curated_evaluation(ctx: StageContext, splits: Sequence[str]) -> None:
         )
 
 
-BUCKETS = ("easy", "medium", "hard")
-EASY, HARD = 0.75, 0.25
+def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, places: Mapping[str, Path]) -> None:
+    """Raises UserError if two splits have a task in common.
+
+    `made`: the tasks of each split that this call makes. `places`: the folder of each split's pool. Pools of earlier
+    calls count too, and so does the run's newest pool, which has the changed tasks. Tasks of a data set are also
+    compared by what they ask: two rows may differ in nothing but an id.
+    """
+    train, name = ctx.config.tasks.train_split, ctx.config.env.name
+    chosen = environment(name)
+
+    def marks_of(task: Task) -> set[str]:
+        imported = ctx.config.tasks.source == "files" and task.env == name
+        return {task.task_id, *((chosen.likeness(task),) if imported and isinstance(chosen, Adapts) else ())}
+
+    pools = {split: [*made.get(split, ())] for split in places}
+    for split in places.keys() - made.keys():
+        adapted = sorted(places_of(ctx.run, "pool"), key=lambda path: int(path.parent.name))[-1:]
+        for folder in [places[split], *(adapted if split == train else ())]:
+            pools[split] += read_tasks(folder) if is_complete(folder) else ()
+    marks = {split: [marks_of(task) for task in tasks] for split, tasks in pools.items()}
+    for one, other in combinations(pools, 2):
+        known = set().union(*marks[one])
+        if shared := sum(not known.isdisjoint(own) for own in marks[other]):
+            keys = "tasks.train_split and tasks.test_splits" if train in (one, other) else "tasks.test_splits"
+            raise UserError(
+                f"{keys}: {one} and {other} share {shared} of {len(pools[other])} tasks; name splits whose "
+                "data differ, or files (tasks.path, env.own.test_path)"
+            )
 
 
 def bucket_of(rate: float) -> str | None:
@@ -90,15 +119,11 @@ def bucket_of(rate: float) -> str | None:
     return "easy" if rate >= EASY else "hard" if rate <= HARD else "medium"
 
 
-def pass_rates(trajectories: Path) -> dict[str, float]:
-    """task id -> share of won episodes, for every task of the shard with an episode that did not fail."""
-    rows = stream_rows(trajectories, "trajectories", ["task_id", "outcome", "stop_reason"])
-    return {task_id: rate for task_id, (rate, _) in sorted(measured_accuracies(rows).items())}
-
-
 def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task], dict[str, int]]:
     """(tasks that are kept, counts). Raises UserError if the shard is of other tasks, or if no task is left."""
-    rates, known = pass_rates(trajectories), {task.task_id for task in tasks}
+    rows = stream_rows(trajectories, "trajectories", ["task_id", "outcome", "stop_reason"])
+    rates = {task_id: rate for task_id, (rate, _) in measured_accuracies(rows).items()}
+    known = {task.task_id for task in tasks}
     if others := rates.keys() - known:
         raise UserError(
             f"--curate {trajectories}: {len(others)} of its {len(rates)} tasks are not among the {len(tasks)} that "
@@ -110,7 +135,7 @@ def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task],
         "measured": len(rates),
         "never_won": sum(rate <= 0 for rate in rates.values()),
         "always_won": sum(rate >= 1 for rate in rates.values()),
-        **{name: list(buckets.values()).count(name) for name in BUCKETS},
+        **{name: list(buckets.values()).count(name) for name in ("easy", "medium", "hard")},
     }
     if not buckets:
         said = ", ".join(f"{count} {name}" for name, count in counts.items())
@@ -119,8 +144,9 @@ def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task],
 
 
 def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> list[str]:
-    """The kinds of the training split that the main held-out split lacks, by name: a page with three scenes may have no
-    held-out one. Empty unless both splits were made, for data sets, and if `tasks.test_kinds` asks for other kinds.
+    """The kinds of the training split that the main held-out split lacks, by name: a page with three scenes may have
+    none left to hold out. Empty unless both splits were made, for data sets, and if `tasks.test_kinds` asks for other
+    kinds.
     """
     train, test = made.get(config.train_split), made.get(config.test_splits[0])
     if not train or test is None or config.test_kinds or config.source != "builtin":

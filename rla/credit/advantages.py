@@ -1,0 +1,128 @@
+"""From episodes and judgements to the advantages of both models, as the `credit` section says.
+
+An estimator takes an episode's score for its outcome O:
+
+    score = O, or with `outcome: reward` the reward that the environment counted, if it counted any
+    if score < 0      score = min(-0.6, score + 0.1 k)         `wrong` and `both`; `published` has k = -1 throughout
+    if O > 0          score = score + 0.1 k                    `both`
+    score = score - clip((L - (Lmax - B)) / B, 0, 1)           `overlong_max` Lmax, `overlong_buffer` B; no B: a step
+
+k: tool rounds, the steps with at least one call that was run, whatever came of it. L: tokens from the first that was
+sampled to the last, results of tools included; if every step has a prompt of its own, those of all replies.
+
+`published` is the paper's code, whose scorer never learns of the rounds: every wrong answer gets -1.1, and no call
+earns anything. `both` is equation 8 of the paper, `wrong` what its code means to do. A code answer that passes some of
+its tests (`outcome: reward`) is neither wrong nor won and gains nothing.
+Source: Yu et al., Demystifying Reinforcement Learning in Agentic Reasoning (2025); the penalty is from DAPO (2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from rla.config.sections import CreditConfig, ShapingConfig
+from rla.credit import estimators
+from rla.credit.baseline import baseline_weight, with_baseline
+from rla.credit.consistency import rewards as consistency_rewards
+from rla.credit.normalise import POLICY_REWARDS, shaped
+
+BONUS, LARGEST_WRONG = 0.1, -0.6  # for a tool round, and the largest score of a wrong answer
+ROUNDS_AS_PUBLISHED = -1
+
+
+def both_advantages(
+    episodes: pl.DataFrame, steps: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of `policy_rewards` and of `rm_rewards`, both of `episodes` alone; `config` is `weighed` already.
+
+    The policy's estimators take the shaped score. Accuracies and the reward model's rewards follow from the outcome
+    itself and from the judgements as they were given.
+    """
+    own = steps.join(episodes.select("trajectory_id"), on="trajectory_id", how="semi")
+    paid = with_baseline(own) if config.judged == "baseline" else own
+    policy = policy_advantages(scored_episodes(episodes, config.shaping), paid, config)
+    accuracy = estimators.accuracies(episodes)
+    if config.estimator != "step":  # which needs no outcomes
+        policy = only_mixed(policy, accuracy, config.policy_band)
+    given = own.select("trajectory_id", "step", "mean_score")
+    policy = shaped(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
+    low, high = config.reward_model_band
+    rm = consistency_rewards(
+        judgements,
+        policy,
+        accuracy,
+        step_weight=config.step_weight,
+        normalise=config.reward_model_normalise,
+        low=low,
+        high=high,
+        balanced=config.reward_model_balanced,
+    )
+    return policy, rm
+
+
+def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:
+    """The rows of the estimator that `config` names; arguments as for `rla.credit.estimators`."""
+    normalise, spread = config.normalise, config.shaping.spread
+    match config.estimator:
+        case "integrated":
+            return estimators.integrated_advantages(
+                episodes, steps, step_weight=config.step_weight, normalise=normalise, spread=spread
+            )
+        case "outcome":
+            return estimators.outcome_advantages(episodes, steps, spread=spread)
+        case "step":
+            return estimators.step_advantages(episodes, steps, normalise=normalise, spread=spread)
+        case "anchor":
+            return estimators.anchor_advantages(episodes, steps, spread=spread)
+
+
+def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -> CreditConfig:
+    """The section with the lambda of these episodes: if the judgements are a baseline, times its least-squares weight.
+
+    The weight is fitted on the tasks that train the policy.
+    """
+    if config.judged == "step":
+        return config
+    training = mixed_tasks(estimators.accuracies(episodes), config.policy_band)
+    scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
+    own = steps.join(scored.select("trajectory_id"), on="trajectory_id", how="semi")
+    return replace(config, step_weight=config.step_weight * baseline_weight(scored, own))
+
+
+def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
+    """Advantage 0 for tasks outside low < accuracy < high of the band.
+
+    Equal outcomes cancel in the standardisation, and the judge's noise alone, scaled up to unit spread, would train the
+    policy.
+    """
+    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, band).implode())
+    return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
+
+
+def mixed_tasks(accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.Series:
+    """Ids of the tasks with low < accuracy < high of the band."""
+    low, high = band
+    return accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
+
+
+def scored_episodes(episodes: pl.DataFrame, config: ShapingConfig) -> pl.DataFrame:
+    """The episodes with the column `score`.
+
+    `episodes`: outcome; with `config.of_episodes` also reward (nullable), tool_rounds and response_tokens, which
+    `rla.store.frames.read_episodes` measures.
+    """
+    sign = pl.col("outcome").cast(pl.Float64)
+    score = pl.coalesce(pl.col("reward").cast(pl.Float64), sign) if config.outcome == "reward" else sign
+    if config.tool_bonus != "none":
+        rounds = pl.lit(ROUNDS_AS_PUBLISHED) if config.tool_bonus == "published" else pl.col("tool_rounds")
+        raised = score + BONUS * rounds
+        right = raised if config.tool_bonus == "both" else score
+        wrong = pl.min_horizontal(raised, pl.lit(LARGEST_WRONG))
+        score = pl.when(score < 0).then(wrong).when(pl.col("outcome") > 0).then(right).otherwise(score)
+    if config.overlong_max:
+        over = pl.col("response_tokens").cast(pl.Int64) - (config.overlong_max - config.overlong_buffer)
+        cut = pl.when(over > 0).then(1.0).otherwise(0.0)
+        score = score - ((over / config.overlong_buffer).clip(0.0, 1.0) if config.overlong_buffer else cut)
+    return episodes.with_columns(score=score)
