@@ -21,33 +21,33 @@ from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
+    """Write `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
     inputs = [ctx.path(name) for name in ("trajectories", "scores", "verdicts")]
     for made in inputs[1:]:
         refuse_stale(made, source=inputs[0])
     chosen = environment(ctx.config.env.name)
     rule = chosen.reward_rule() if isinstance(chosen, Probes) else None
-    shaping = ctx.config.credit.shaping
-    if rule is not None and shaping != ShapingConfig():
+    credit = ctx.config.credit
+    if rule is not None and credit.shaping != ShapingConfig():
         raise UserError(f"credit.shaping: env.name {chosen.name} has rewards of its own; leave the section out")
     episodes, steps, judgements = read_iteration(
-        ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None, measured=shaping.of_episodes
+        ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None, measured=credit.shaping.of_episodes
     )
     training = training_episodes(episodes, ctx.path("verdicts"))
-    credit = ctx.config.credit
-    share = credit.reward_model_truth
-    labels = labels_of(ctx)
+    labels, share = labels_of(ctx), credit.reward_model_truth
     lessons = drawn_lessons(labels.frame, share=share, seed=ctx.config.seed) if share else None
     if rule is None:
         credit = weighed(credit, training, steps)
         policy, rm = both_advantages(training, steps, judgements, credit, lessons)
     else:
         policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
-    # Lessons are of tasks and of the environment's parameters. Without them these are read for the metrics alone.
+    # Lessons depend on the tasks and on the environment's parameters; otherwise only the metrics do.
     taught_by = [ctx.path("pool"), ctx.path("candidates")] if share else []
     made_from = origin(ctx, [*inputs, *taught_by], sections=("credit", "env") if share else ("credit",))
-    frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
-    outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
+    outputs = [
+        Output(folder=ctx.path("policy-rewards"), kind="policy_rewards", rows=policy.to_dicts()),
+        Output(folder=ctx.path("rm-rewards"), kind="rm_rewards", rows=rm.to_dicts()),
+    ]
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
     found = iteration_metrics(

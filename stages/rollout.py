@@ -18,7 +18,7 @@ from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Plays what an interrupted call has left; returns counts and where the shard lies."""
+    """Play the episodes that an interrupted call has not finished. Returns the folder of the shard and its counts."""
     pool, policy = pool_of(ctx), policy_of(ctx)
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
@@ -37,7 +37,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tuple[list[Task], list[Task]]:
-    """What `rla.adaptation.selection` says, drawn by the seed of this iteration: what is played, and what stands by."""
+    """Tasks to play and tasks in reserve, drawn by the seed of this iteration (`rla.adaptation.selection`)."""
     return tasks_and_reserve(
         pool,
         pending,
@@ -50,7 +50,7 @@ def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tu
 
 
 def measured_before(ctx: StageContext) -> dict[str, Seen]:
-    """Slot -> its last measurement, where tasks are drawn by that. Raises UserError without the standings of before."""
+    """Slot -> its last measurement, if `rollout.sampling` needs it. Raises UserError without the previous standings."""
     folder = ctx.path("standings")
     first = ctx.iteration <= 1 and "standings" not in ctx.paths and not folder.exists()
     if ctx.config.rollout.sampling == "uniform" or first:

@@ -21,13 +21,12 @@ from rla.config.sections import ProposerConfig
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts, Ask
 from rla.envs.views import Course, Message, ProposalView
-from rla.folding import printable
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive
 from rla.store.reading import stream_rows
 from rla.store.records import Direction, StopReason
-from rla.thoughts import after_thinking
+from rla.text import after_thinking, printable
 
 _VERDICT = re.compile(r"\\boxed\s*\{[^{}]*\}|\bscore\s*:?\s*[+-]?\s*1\b|[+-]\s*1\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n+")

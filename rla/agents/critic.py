@@ -12,10 +12,9 @@ from typing import Any
 
 from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.views import Message
-from rla.folding import one_line
 from rla.llm.base import Completion
 from rla.llm.chat import ChatFormat, reply_text
-from rla.thoughts import after_thinking
+from rla.text import after_thinking, one_line
 
 MAX_CRITIQUE = 1200  # characters
 EXCERPT = 240  # characters of an observation or a judgement that are shown

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rla.llm.base import Completion, FinishReason, Generator, Request, replies_to
 from rla.llm.chat import ChatFormat, reply_text
-from rla.thoughts import TAG, after_thinking, open_thought
+from rla.text import TAG, after_thinking, open_thought
 
 LONGEST = 8000  # characters that are kept of a reply
 
