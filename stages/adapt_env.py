@@ -14,14 +14,14 @@ from rla.pipeline.origins import origin
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 
-MODEL = ("policy", "generator")  # what is read of reads and sections only where a language model proposes
+MODEL = ("policy", "generator")  # of reads and sections: read only if a language model proposes
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes all candidates with the reason of those that are not valid; one valid candidate per slot at the most.
+    """Write all candidates, at most one valid one per slot, and the reason why others are not valid.
 
-    A part of the shard is a chosen task: what an interrupted call has proven stays. What tasks are proven in is part of
-    the origin: what was proven in one engine alone is not carried on as if it were proven in two.
+    A part of the shard is a chosen task, so that proofs of an interrupted call stay. The engines that prove are part of
+    the origin: a proof in one engine does not count if two are asked for.
     """
     env, enabled = environment(ctx.config.env.name), ctx.config.adaptation.enabled
     if enabled:

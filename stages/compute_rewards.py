@@ -21,20 +21,19 @@ from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
+    """Write `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
     inputs = [ctx.path(name) for name in ("trajectories", "scores", "verdicts")]
     for made in inputs[1:]:
         refuse_stale(made, source=inputs[0])
     chosen = environment(ctx.config.env.name)
     rule = chosen.reward_rule() if isinstance(chosen, Probes) else None
-    shaping = ctx.config.credit.shaping
-    if rule is not None and shaping != ShapingConfig():
+    credit = ctx.config.credit
+    if rule is not None and credit.shaping != ShapingConfig():
         raise UserError(f"credit.shaping: env.name {chosen.name} has rewards of its own; leave the section out")
     episodes, steps, judgements = read_iteration(
-        ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None, measured=shaping.of_episodes
+        ctx.path("trajectories"), ctx.path("scores"), texts=rule is not None, measured=credit.shaping.of_episodes
     )
     training = training_episodes(episodes, ctx.path("verdicts"))
-    credit = ctx.config.credit
     if rule is None:
         credit = weighed(credit, training, steps)
         policy, rm = both_advantages(training, steps, judgements, credit)

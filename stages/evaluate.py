@@ -1,9 +1,8 @@
 """`evaluate`: success on the held-out tasks, with a 95% interval, overall and by kind of task.
 
-Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
-own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
-`<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
-(`rla.rollouts.evaluating`). `--from` judges the answers of a file (`rla.pipeline.context`).
+Every held-out split (`tasks.test_splits`) has episodes and figures of its own. `rla.rollouts.evaluating` adds figures
+of the reward model, and of environments with a reward rule of their own (`Probes`). `--from` judges the answers of a
+file (`rla.pipeline.context`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Plays `evaluation.rollouts_per_task` episodes of each task; the seeds do not depend on the iteration."""
+    """Play `evaluation.rollouts_per_task` episodes of each task; the seeds do not depend on the iteration."""
     splits = evaluated_splits(ctx)
     pools = {split: pool_of_split(ctx, split) for split in splits}
     given = ctx.options.get("from")
@@ -34,28 +33,30 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if given is not None:
         judged: dict[str, Any] = implementation("evaluate.from")(called, given, metrics=ctx.paths.get("metrics"))
         return judged
-    probed = None if "out" in ctx.paths else splits[0]  # episodes that go elsewhere are no evaluation of the run
+    probed = None if "out" in ctx.paths else splits[0]  # with --out, the episodes are not an evaluation of the run
     found = {split: evaluate_split(own, probed=split == probed) for split, own in called.items()}
     return found if len(found) > 1 else found[splits[0]]
 
 
 def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
-    """One split, whose folders `ctx` names. `probed`: its reward model is measured on the frozen probe, too."""
+    """One split, in the folders of `ctx`. `probed`: the reward model is also measured on the frozen probe."""
     started = time.monotonic()
     tasks_folder, policy = ctx.path("tasks"), ctx.path("policy")
     tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
     wanted = ctx.config.evaluation.tasks or len(tasks)
     count = ctx.config.evaluation.rollouts_per_task
-    folder = ctx.path("out")
-    made_from = origin(ctx, [tasks_folder, policy], sections=played_by(ctx))
+    # Nothing is judged yet, and `evaluation` has a temperature of its own.
+    played = [f"policy.{field.name}" for field in fields(ctx.config.policy) if field.name != "temperature"]
+    sections = [name for name in ctx.spec.sections if name not in ("judge", "policy")] + played
+    folder, made_from = ctx.path("out"), origin(ctx, [tasks_folder, policy], sections=sections)
     writer = ShardWriter(
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
     images = image_shard(ctx, writer)
     if not (writer.complete or divided(ctx, writer, check=partial(verified_once, ctx.config.generator, policy))):
-        played = replace(ctx, config=evaluating(ctx.config))
-        play_shard(played, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
-        if not writer.complete:  # other slices are to come: the last one measures
+        own = replace(ctx, config=evaluating(ctx.config))
+        play_shard(own, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
+        if not writer.complete:  # the last slice measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
     from rla.rollouts.evaluating import add_further, families  # brings polars, which takes a while
@@ -65,9 +66,3 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     add_further(metrics, ctx, tasks, probed=probed)
     write_json(ctx.path("metrics"), metrics)
     return {"trajectories": str(folder), **{k: metrics[k] for k in ("episodes", "success", *LIMITS)}}
-
-
-def played_by(ctx: StageContext) -> list[str]:
-    """The parameters that episodes depend on: `evaluation` has a temperature of its own, and nothing is judged yet."""
-    played = [f"policy.{field.name}" for field in fields(ctx.config.policy) if field.name != "temperature"]
-    return [name for name in ctx.spec.sections if name not in ("judge", "policy")] + played

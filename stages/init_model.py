@@ -1,4 +1,4 @@
-"""`init-model`: where both models start: small new ones with a tokenizer for the environment, or configured ones."""
+"""`init-model`: the initial models: small new ones with a tokenizer for the environment, or configured ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rla.store.pools import read_tasks
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes two Hugging Face folders; a configured folder or hub id is linked file by file, not copied."""
+    """Write two Hugging Face folders. The files of a configured folder or hub id are linked, not copied."""
     pool = pool_of(ctx, "tasks")
     found = origin(ctx, [pool])
     made_from = found.as_json() | found.named()

@@ -1,7 +1,7 @@
-"""`judge-accuracy`: how good is a judge, without a turn of the loop.
+"""`judge-accuracy`: the accuracy of a judge, outside of the loop.
 
-Any judge whose votes lie in a scores shard is measured, on any trajectories whose tasks are known: score the same
-trajectories with two models (`rla score-steps --rm ... --out ...`) and compare.
+The votes are in a scores shard. To compare two judges, score the same trajectories with both
+(`rla score-steps --rm ... --out ...`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rla.store.frames import read_iteration
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the figures as JSON and returns them; `docs/guide/diagnostics.md` says what each means."""
+    """Write the figures as JSON and return them; `docs/guide/diagnostics.md` explains them."""
     for name in ("trajectories", "scores"):
         refuse_foreign(ctx.path(name), ctx.config.env.name)
     episodes, steps, judgements = read_iteration(ctx.path("trajectories"), ctx.path("scores"))

@@ -1,4 +1,4 @@
-"""`make-tasks`: the training pool and those of the held-out splits, of the environment's own tasks or of a data set."""
+"""`make-tasks`: the pools of the training split and of the held-out splits, built in or from a data set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rla.store.shards import write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes all pools, or with `--from/--split` only the one of that split. Returns the counts."""
+    """Write all pools, or with `--split` one. Returns the counts."""
     ctx = with_options(ctx)
     only, config = ctx.options.get("split"), ctx.config.tasks
     wanted = [split for split in (config.train_split, *config.test_splits) if only in (None, split)]
@@ -53,7 +53,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
-    """How the pool is called and where it lies. Those of further held-out splits have roots of their own."""
+    """The name and folder of a pool. Further held-out splits have roots of their own."""
     config = ctx.config.tasks
     if not config.held_out(split):
         return "train", ctx.path("train")
@@ -64,9 +64,8 @@ def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
 
 
 def with_options(ctx: StageContext) -> StageContext:
-    """`--from`, `--limit` and `--split` are short for params, so that the pool's origin records them.
-
-    A split whose name begins with valid, test or eval is held out.
+    """The call with `--from`, `--limit` and `--split` as parameters, which the pool's origin records. A split whose
+    name begins with valid, test or eval is held out.
     """
     tasks = ctx.config.tasks
     if ctx.options.get("from"):

@@ -5,34 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from rla.pipeline.context import StageContext
-from rla.pipeline.run import existing_run
-from rla.report.build import headline, page_of_run, tables_of_run, text_of_run
+from rla.pipeline.plan import existing_run
 from rla.report.collect import collect
-from rla.report.render import WIDTH, as_markdown, terminal_width
-from rla.report.series import evaluation_rows, history_rows, panels, run_metrics, summary_json, write_curves
+from rla.report.curves import panels, report_figures, write_curves
+from rla.report.render import WIDTH, as_markdown, page_of_run, terminal_width, text_of_run
+from rla.report.tables import headline, tables_of_run
 from rla.store.atomic import write_json, write_text
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes `report.{txt,md,html,json}`, `curves/`, the series over iterations and what DVC compares. Returns the
-    text, whose tables are as wide as the terminal.
-
-    Raises UserError where the run folder does not exist.
+    """Write `report.{txt,md,html,json}`, `curves/`, the series over iterations and the metrics that DVC compares.
+    Returns the text as wide as the terminal. Raises UserError if the run folder does not exist.
     """
-    summary = collect(existing_run(ctx.run))
+    summary, out = collect(existing_run(ctx.run)), ctx.path("out")
     made = tables_of_run(summary)
-    title, out = f"Run {ctx.run}", ctx.path("out")
-    head = headline(summary)
-
-    for name, content in (
-        ("report.txt", text_of_run(summary, made, width=WIDTH)),
-        ("report.md", as_markdown(title, made, head=head)),
-        ("report.html", page_of_run(summary, made, ctx.config)),
-    ):
-        write_text(out / name, content)
+    write_text(out / "report.txt", text_of_run(summary, made, width=WIDTH))
+    write_text(out / "report.md", as_markdown(f"Run {ctx.run}", made, head=headline(summary)))
+    write_text(out / "report.html", page_of_run(summary, made, ctx.config))
     write_curves(out / "curves", panels(summary))
-    write_json(out / "history.json", history_rows(summary))
-    write_json(out / "evaluations.json", evaluation_rows(summary))
-    write_json(out / "metrics.json", run_metrics(summary))
-    write_json(out / "report.json", summary_json(summary))
+    for name, content in report_figures(summary).items():  # report.json comes last: it says that the report is complete
+        write_json(out / name, content)
     return {"report": str(out), "text": text_of_run(summary, made, width=terminal_width())}

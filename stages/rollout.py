@@ -17,7 +17,7 @@ from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Plays what an interrupted call has left; returns counts and where the shard lies."""
+    """Play the episodes that an interrupted call has not finished. Returns the folder of the shard and its counts."""
     pool, policy = pool_of(ctx), policy_of(ctx)
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
@@ -35,7 +35,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 
 def chosen_tasks(ctx: StageContext, pool: list[Task], pending: list[Task]) -> tuple[list[Task], list[Task]]:
-    """The tasks to play and those that stand by (`rla.adaptation.selection`), drawn by the seed of this iteration."""
+    """Tasks to play and tasks in reserve, drawn by the seed of this iteration (`rla.adaptation.selection`)."""
     return tasks_and_reserve(
         pool,
         pending,

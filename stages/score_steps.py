@@ -1,4 +1,4 @@
-"""`score-steps`: m judgements of every step by the reward model, or what it writes about each task (`Probes`)."""
+"""`score-steps`: m judgements of every step by the reward model, or its texts about each task (`Probes`)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from rla.rollouts.score_shard import finish_scores, score_played
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter
 
-# What is read with `judge.tasks: training` alone: folders, and of the params what says which tasks train or change.
+# Folders and parameters that decide which tasks train or change; they are read only with `judge.tasks: training`.
 DECIDED = ("verdicts", "standings", "next-pool")
 BANDS = ("credit.policy_band", "credit.reward_model_band")
 DECIDING = ("adaptation", "credit.estimator", "credit.step_weight", *BANDS)
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Judges what an interrupted call has left; with `judge.enabled: false` the shard is empty.
-
-    If `judge.server` is set, no reward model is read.
+    """Judge the steps that an interrupted call has not finished. With `judge.enabled: false` the shard is empty. If
+    `judge.server` is set, the reward model is not read.
     """
     trajectories = ctx.path("trajectories")
-    read_manifest(trajectories, "trajectories")  # before a model is made for nothing
+    read_manifest(trajectories, "trajectories")  # raises before a missing model is made
     judged = ctx.config.judge.enabled
     rm = policy_of(ctx, "rm", "rm") if judged and ctx.config.judge.trains else None
     folder = ctx.path("out")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the next policy checkpoint; no sample that trains gives an unchanged one and says so."""
+    """Write the next policy checkpoint. If no sample trains, it is unchanged, and the stage says so."""
     trajectories, rewards = ctx.path("trajectories"), ctx.path("rewards")
 
     def sequences() -> Iterator[TrainingSequence]:

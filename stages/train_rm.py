@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the next reward model checkpoint. If no sample trains, it is unchanged, and the stage says so.
-
-    If a chat server judges, it is always unchanged, because replies of such a server cannot train.
+    """Write the next reward model checkpoint. It is unchanged if no sample trains, which the stage says, or if a chat
+    server judges, because replies of a server cannot train.
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
     config = replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains)

@@ -24,8 +24,8 @@ from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes one verdict per pending task, how every slot stands, and the pool in which accepted ones stand in their
-    parent's slot and roots in that of a descendant that left the band for good.
+    """Write one verdict per pending task, the standing of every slot, and the next pool. In it, accepted tasks replace
+    their parents, and roots replace descendants that left the band for good.
     """
     folders = [ctx.path(name) for name, _ in ctx.spec.reads]
     pool, pending = read_tasks(ctx.path("pool")), read_candidates(ctx.path("candidates"))

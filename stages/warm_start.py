@@ -11,7 +11,7 @@ from rla.store.record import read_json
 from rla.training.checkpoints import finished_checkpoint
 from rla.training.warm_start import given_examples, needs_agent, warm_start_model
 
-# The parameters that each of the two depends on: a change of the judge's part leaves the policy as it is.
+# The parameters that each model depends on: if parameters of the judge change, the policy stays.
 SHARED = (
     *("env", "tasks", "model", "policy.reply", "policy.repeat_task"),
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
@@ -27,7 +27,7 @@ SECTIONS = {
 
 
 def asked_as(ctx: StageContext, option: str) -> str:
-    """Further dependencies of a model: its adapter, and the view of the episode if it is shown a window."""
+    """Further dependencies of a model: its adapter, and the view of the episode if prompts show a window."""
     lora = ctx.config.taught_by_adapter(option)
     kind = "" if lora is None else f"{lora.lora} {lora.dtype}"
     if not needs_agent(ctx):
@@ -37,7 +37,7 @@ def asked_as(ctx: StageContext, option: str) -> str:
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Writes the checkpoints of iteration 0. Models that need no warm start are carried over as they are."""
+    """Write the checkpoints of iteration 0. Models without a warm start are carried over unchanged."""
     tasks_folder = pool_of(ctx, "tasks")
     summary: dict[str, Any] = {}
     given = given_examples(ctx)

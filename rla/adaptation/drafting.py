@@ -27,13 +27,12 @@ from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.prompts import ProposalPrompt
 from rla.envs.protocols import Adapts
 from rla.envs.views import Course, Message, ProposalView
-from rla.folding import one_line, printable
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive
 from rla.store.reading import stream_rows
 from rla.store.records import Direction, StopReason, Task
-from rla.thoughts import TAG, after_thinking, open_thought
+from rla.text import TAG, after_thinking, one_line, open_thought, printable
 
 EPISODES = 8  # of a task that the critic reads
 STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows; fewer if it does not fit

@@ -18,7 +18,7 @@ from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason, PlacedImage
 from rla.llm.chat import ChatFormat, reply_text
 from rla.store.records import Judgement, StepScore, columns
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 
 
 def views(

@@ -20,7 +20,7 @@ from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
 from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
 from rla.store.records import Segment, Step, columns
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 
 # What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
 NO_ACTION = "no action"

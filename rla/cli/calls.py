@@ -1,13 +1,13 @@
 """One call of one stage: resolve config and folders, run it, print its summary, record how long it took.
 
-The record is `<run>/timings/<iteration>-<stage>.json`, outside of every shard, because outputs of equal inputs stay
-equal whoever made them. In addition to the seconds of a call it has the command, revisions, versions of packages, and
-the machine: its name, the GPUs that the call used, and its slice:
+The record is `<run>/timings/<iteration>-<stage>.json`. It is outside of every shard, so that equal inputs give equal
+outputs on any machine. Besides the seconds of a call it has the command, revisions, versions of packages, and the
+machine:
 
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
-`devices` is empty if the stage ran on the CPU or asked a server elsewhere. Devices of other machines have their host
-and the spans of their use (`rla.processes.devices`).
+`devices` is empty if the stage ran on the CPU or asked a server. Devices of other machines have their host and the
+spans of their use (`rla.processes.DeviceLog`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -41,24 +40,35 @@ from rla.models.verifying import origin_record
 from rla.pipeline.context import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.origins import ORIGIN
-from rla.pipeline.run import default_run, differing_parameters, existing_run, params_file, run_and_params
-from rla.processes.devices import USED, model_name, uuid_of
-from rla.processes.ranks import speaks, world
-from rla.processes.workers import ON_GPUS, WATCH, end_with_stdin, gpus_each, visible_gpus, workers_of
+from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
+from rla.processes import (
+    ON_GPUS,
+    USED,
+    WATCH,
+    end_with_stdin,
+    gpu_and_model,
+    gpus_each,
+    speaks,
+    visible_gpus,
+    workers_of,
+    world,
+)
 from rla.store.atomic import write_json
 from rla.store.record import STARTED, is_complete, optional_json, read_regular
 from rla.store.run_config import check_run_version, run_config_path, update_run_config
 from rla.store.slices import WHOLE, lock_outputs
-from rla.tracking.trackers import refuse_missing
+from rla.tracking import refuse_missing
 from stages import STAGES
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 
-STAGE = "DVC_STAGE"  # DVC sets it for the commands of its stages
+STAGE = "DVC_STAGE"  # environment variable of stages that DVC calls
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
-# Sections that a stage reads; all others are as in the last call, but for the pool, which is the matter of one call.
+TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # stages with figures of an iteration, or its last
+# Sections that `config.yaml` gets from the stages that read them. It gets other sections from every call, except for
+# the pool, which concerns one call only.
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
 COMPLETE = ("checkpoint.json", "config.json", "report.json")
 
@@ -66,12 +76,18 @@ Echo = Callable[[str], None]
 
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
-    """Run `spec` with the command line's `values`. Raises UserError for anything that the user can mend."""
-    from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, place_in_loop
+    """Run a stage with the command line's `values`. Raises UserError for errors that the user can fix."""
+    from rla.cli.progress import ClosingLine, make_progress, place_in_loop
+    from rla.pipeline.run import BRIEF, LOOP
 
-    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # a user's call, not one from a loop or from another call
+    own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # called by a user, not by a loop or by another call
     end_with_stdin()
-    run, params = called_on(spec, values)
+    # Named runs, and stages outside of the loop, use the run's own parameters.
+    if spec.beside or values["run"]:
+        run, params = run_and_params(values["run"], values["params"], values["env"], newest=spec.name in LOOKING)
+    else:
+        params = params_file(values["params"], values["env"].partition(":")[0] if values["env"] else None)
+        run = default_run(params, values["env"])
     if spec.name in LOOKING and not values["dry_run"]:
         existing_run(run)  # before a lock makes the folder
     check_run_version(run)
@@ -79,52 +95,41 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     if own and speaks() and spec.sections:
         for note in differing_parameters(run, config, spec.sections, read=params):
             echo(note)
-    if not values["dry_run"]:
-        quiet_libraries()
-        place = place_in_loop(spec, values["iteration"])
-        with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
-            ctx = context(spec, values, config=config, run=run, progress=progress)
-            for name in config.tracking.trackers if is_tracked(ctx) else ():
-                refuse_missing(name)
-            account = StageAccount(ctx=ctx)
-            with locked_outputs(ctx):
-                summary = timed(ctx)
-            if spec.name in FINISHING and speaks() and world() == 1:
-                prune_run(run, config)
-        if speaks():
-            echo("\n".join(account.told(summary)))
-            try:
-                heed(warnings_of(ctx), config, echo=echo)
-            finally:
-                show_curves(ctx)  # also if a warning stops the run
+    if values["dry_run"]:
+        echo(_description(_context(spec, values, config=config, run=run, progress=make_progress()), params))
         return
-    ctx = context(spec, values, config=config, run=run, progress=make_progress())
-    echo(describe_call(ctx, params))
+    if "ACCELERATE_USE_DEEPSPEED" not in os.environ:
+        # accelerate imports DeepSpeed if it is installed, and DeepSpeed warns on a CPU that it found no GPU.
+        logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+    place = place_in_loop(spec, values["iteration"])
+    with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
+        ctx = _context(spec, values, config=config, run=run, progress=progress)
+        for name in config.tracking.trackers if _is_tracked(ctx) else ():
+            refuse_missing(name)
+        closing = ClosingLine(ctx=ctx)
+        if speaks():
+            from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` does not need
 
-
-def locked_outputs(ctx: StageContext) -> AbstractContextManager[None]:
-    """Hold the locks of this call's outputs. Ranks of a launcher write for the call that started it and take none."""
-    if not speaks():
-        return nullcontext()
-    from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` has no need of
-
-    part = slice_of(ctx) if ctx.spec.divided else WHOLE
-    return lock_outputs([ctx.path(option) for option, _ in ctx.spec.writes], part)
-
-
-def called_on(spec: StageSpec, values: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The run and the params file of a call. Named runs, and stages outside of the loop, use the run's own file."""
-    if spec.beside or values["run"]:
-        return run_and_params(values["run"], values["params"], values["env"], newest=spec.name in LOOKING)
-    params = params_file(values["params"], values["env"].partition(":")[0] if values["env"] else None)
-    return default_run(params, values["env"]), params
+            part = slice_of(ctx) if spec.divided else WHOLE
+            with lock_outputs([ctx.path(option) for option, _ in spec.writes], part):
+                summary = _timed(ctx)
+        else:  # ranks of a launcher write for the call that started them, which holds the locks
+            summary = _timed(ctx)
+        if spec.name in FINISHING and speaks() and world() == 1:
+            prune_run(run, config)
+    if speaks():
+        echo("\n".join(closing.lines(summary)))
+        try:
+            heed(warnings_of(ctx), config, echo=echo)
+        finally:
+            _show_curves(ctx)  # also if a warning stops the run
 
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
-    """Warnings of the stage's guards about its iteration; empty if options name other folders than the run's."""
+    """Warnings of the stage's guards about its iteration; empty if options name folders outside of the run."""
     if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
         return []
-    from rla.report.collect import iteration_row, setting_of  # bring numpy and pyarrow, which `--dry-run` does not need
+    from rla.report.collect import iteration_row, setting_of  # brings numpy and pyarrow
 
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
@@ -141,7 +146,7 @@ def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
 
 
 def overrides_of(values: Mapping[str, Any]) -> list[str]:
-    """`--set`, `--seed` and `--env` as key=value texts; `--env name:id` also names one of the environment's own."""
+    """`--set`, `--seed` and `--env` as key=value texts. `--env name:id` also sets `env.own.id`."""
     overrides = list(values["set_"] or ())
     if values["seed"] is not None:
         overrides.append(f"seed={values['seed']}")
@@ -152,7 +157,7 @@ def overrides_of(values: Mapping[str, Any]) -> list[str]:
     return overrides
 
 
-def context(
+def _context(
     spec: StageSpec, values: Mapping[str, Any], *, config: Config, run: Path, progress: Progress
 ) -> StageContext:
     names = [name for name, _ in (*spec.reads, *spec.writes)]
@@ -175,27 +180,26 @@ def context(
     return ctx
 
 
-def timed(ctx: StageContext) -> dict[str, Any]:
-    """Run the stage and add this call to its record of times, which starts empty if there is no output yet.
+def _timed(ctx: StageContext) -> dict[str, Any]:
+    """Run the stage and add this call to its record of times, which starts anew if there is no output yet.
 
-    If the stage made outputs of the run, `config.yaml` gets the parameters that it read.
+    If the stage made outputs of the run, the parameters that it read are written to `config.yaml`.
     """
-
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
     record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
     resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
-    calls, before = earlier_calls(record) if resumed else [], output_stamps(ctx)
+    calls, before = earlier_calls(record) if resumed else [], _output_stamps(ctx)
     started, clock = datetime.now(UTC), time.perf_counter()
     has_config = run_config_path(ctx.run).exists()
     try:
         summary: dict[str, Any] = import_module(ctx.spec.module).run(ctx)
     except UserError:
-        if not has_config:  # the run does not get parameters that were refused
+        if not has_config:  # a run does not keep parameters that were refused
             run_config_path(ctx.run).unlink(missing_ok=True)
         raise
     seconds = round(time.perf_counter() - clock, 3)
     if speaks():
-        done = {"made": output_stamps(ctx) != before, "origin": origin_digits(ctx)}
+        done = {"made": _output_stamps(ctx) != before, "origin": _origin_digits(ctx)}
         measured = {"figures": ctx.measured} if ctx.measured else {}
         machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()]}
         machine |= {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
@@ -210,61 +214,40 @@ def timed(ctx: StageContext) -> dict[str, Any]:
 
 
 def earlier_calls(record: Path) -> list[Any]:
-    """The calls that a record of times has; of a damaged one none, since no output depends on it."""
+    """The calls in a record of times; empty if it is damaged, because no output depends on it."""
     try:
         return list(json.loads(read_regular(record))["calls"])
     except (OSError, UserError, ValueError, KeyError, TypeError):
         return []
 
 
-def describe_call(ctx: StageContext, params: Path) -> str:
+def _description(ctx: StageContext, params: Path) -> str:
     """The text of `--dry-run`: the stage's part of the config, then its folders and their state."""
     import yaml
 
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
     lines = [f"# {ctx.spec.name}, iteration {ctx.iteration}, params {params}, run {ctx.run}"]
     lines += [yaml.safe_dump(sections, sort_keys=False).rstrip()] if sections else []
-    lines += [f"reads   --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.reads]
-    lines += [f"writes  --{option} {ctx.path(option)}: {state(ctx.path(option))}" for option, _ in ctx.spec.writes]
+    for verb, options in (("reads ", ctx.spec.reads), ("writes", ctx.spec.writes)):
+        for option, _ in options:
+            path = ctx.path(option)
+            complete = path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE)
+            state = "complete" if complete else "incomplete" if path.exists() else "absent"
+            lines.append(f"{verb}  --{option} {path}: {state}")
     return "\n".join(lines)
 
 
-def state(path: Path) -> str:
-    """complete, incomplete or absent."""
-    if path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE):
-        return "complete"
-    return "incomplete" if path.exists() else "absent"
-
-
-def quiet_libraries() -> None:
-    """DeepSpeed says only errors unless a launcher asks for it: accelerate imports it wherever it is installed, and it
-    warns of a missing GPU on a CPU.
-    """
-    if "ACCELERATE_USE_DEEPSPEED" not in os.environ:
-        logging.getLogger("DeepSpeed").addFilter(is_error)
-
-
-def is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
-
-
-# Stages with figures of an iteration, and the stages that may end it.
-TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")
-
-
-def is_tracked(ctx: StageContext) -> bool:
-    """Whether the call sends curves. It does not if options name other folders, or if several calls share the stage."""
+def _is_tracked(ctx: StageContext) -> bool:
+    """Whether the call shows curves. It does not if options name folders, or if several calls share the stage."""
     return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
 
 
-def show_curves(ctx: StageContext) -> None:
-    """The stage has done its work: a damaged file of another iteration, a full disk or a service out of reach is said
-    and stops nothing.
-    """
-    if not is_tracked(ctx):
+def _show_curves(ctx: StageContext) -> None:
+    """Show the curves of the run. Errors are printed but do not fail the stage, whose outputs are complete."""
+    if not _is_tracked(ctx):
         return
-    from rla.report.series import run_points
-    from rla.tracking.run_curves import track_run
+    from rla.report.curves import run_points
+    from rla.tracking import track_run
 
     try:
         track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
@@ -276,8 +259,8 @@ GIT_PATIENCE = 5.0  # seconds that git may take
 
 
 def call_facts() -> dict[str, Any]:
-    """Command line, versions, and two git revisions: of the code if its source is in a repository (otherwise its
-    version says it), and of the repository of the working folder, null outside of one.
+    """Command line, versions, and two git revisions: of rla's source if it is in a repository, and of the repository of
+    the working folder, or null.
     """
     source = Path(rla.__file__)
     own = {"revision": git_revision(source.parent)} if in_git(source) else {}
@@ -286,16 +269,16 @@ def call_facts() -> dict[str, Any]:
 
 
 def in_git(file: Path) -> bool:
-    """Whether git follows the file: an environment with packages may lie in somebody's repository."""
-    return git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
+    """Whether git tracks the file: an installed package may lie inside of an unrelated repository."""
+    return _git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
 
 
 def git_revision(folder: Path) -> str | None:
     """The commit of the folder's repository, with `-dirty` if tracked files differ from it."""
-    return git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
-def git(folder: Path, *words: str) -> str | None:
+def _git(folder: Path, *words: str) -> str | None:
     """The output of git; None if it fails or prints nothing."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
@@ -305,9 +288,9 @@ def git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
-    """Changes if a call has made any of its shards or checkpoints, or a part of one. Files count only for stages that
-    write no folder, because the other stages rewrite their files on every call.
+def _output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
+    """A value that changes if a call makes a shard or checkpoint, or a part of one. Files count only for stages that
+    write no folder, because other stages rewrite their files on every call.
     """
     places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).exists()]
     folders = [path for path in places if path.is_dir()]
@@ -316,8 +299,8 @@ def output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
     return frozenset((str(file), stat.st_ino, stat.st_mtime_ns) for file, stat in found)
 
 
-def origin_digits(ctx: StageContext) -> str | None:
-    """16 hex digits that change with the origin of the stage's outputs; None if the outputs do not record it."""
+def _origin_digits(ctx: StageContext) -> str | None:
+    """16 hex digits that change with the origin of the stage's outputs; None if they do not record it."""
     places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).is_dir()]
     records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
     known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
@@ -332,15 +315,15 @@ PACKAGES = (
 
 
 def package_versions() -> dict[str, str]:
-    """Those of `PACKAGES`, of packages that register something with rla, and of their requirements beyond the core.
-    Missing packages are left out. Nothing is imported: the installer's records have the versions.
+    """Versions of `PACKAGES`, of packages that register something with rla, and of their further requirements. Missing
+    packages are left out. Nothing is imported: the versions are in the installer's records.
     """
     from importlib.metadata import PackageNotFoundError, distributions, version
 
     found = {"rla": __version__, "python": platform.python_version()}
     registering = [one for one in distributions() if "[rla." in (one.read_text("entry_points.txt") or "")]
-    names = {one.name for one in registering}.union(*map(required_names, registering))
-    core = {"rla", *PACKAGES}.union(*map(required_names, distributions(name="rla")))
+    names = {one.name for one in registering}.union(*map(_required_names, registering))
+    core = {"rla", *PACKAGES}.union(*map(_required_names, distributions(name="rla")))
     for name in (*PACKAGES, *sorted(names - core)):
         try:
             found[name] = version(name)
@@ -349,33 +332,29 @@ def package_versions() -> dict[str, str]:
     return found
 
 
-def required_names(own: Distribution) -> set[str]:
-    """Names of the requirements of a distribution, all extras included."""
+def _required_names(own: Distribution) -> set[str]:
+    """The requirements of a distribution, including those of its extras."""
     return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
-
-
-def versions() -> list[str]:
-    """A line each."""
-    return [f"{name} {version}" for name, version in package_versions().items()]
 
 
 TRAINING = ("train-policy", "train-rm")
 
 
 def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
-    """The GPUs of this machine that the call used, each as CUDA_VISIBLE_DEVICES names it, with its model's name and the
-    beginning of its UUID: in a job each task may call its own GPU 0.
+    """The GPUs of this machine that the call used: their name in CUDA_VISIBLE_DEVICES with the beginning of their UUID,
+    because every task of a job may call its GPU 0, and the name of their model.
     """
-    most = gpus_of_stage(ctx)
+    most = _gpus_of_stage(ctx)
     if most == 0:
         return []
     gpus = visible_gpus()
     used = gpus if most is None else gpus[:most]
-    return [{"gpu": f"{name}{uuid_of(index)}", "name": model_name(index)} for index, name in enumerate(used)]
+    described = [gpu_and_model(name, index) for index, name in enumerate(used)]
+    return [{"gpu": gpu, "name": model} for gpu, model in described]
 
 
-def gpus_of_stage(ctx: StageContext) -> int | None:
-    """How many of the visible GPUs a call uses at most; None: all."""
+def _gpus_of_stage(ctx: StageContext) -> int | None:
+    """The number of visible GPUs that a call uses at most; None: all."""
     config = ctx.config
     if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
         return world()

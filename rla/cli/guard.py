@@ -1,4 +1,4 @@
-"""Options and error handling that commands of the core and of packages share: errors, Ctrl-C, SIGTERM."""
+"""Errors, Ctrl-C and SIGTERM of commands of the core and of packages, and options that they share."""
 
 from __future__ import annotations
 
@@ -9,41 +9,58 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import wraps
 from threading import Event, current_thread, main_thread
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
-from rla.processes.ranks import rank, speaks
+from rla.processes import rank, speaks
 
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
+LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
+NEWEST = "by default the newest below runs"  # of commands that look at a run
 LONGEST_ERROR = 2000  # characters
 INTERRUPTED = "interrupted: the same command goes on where this one stopped"
+P = ParamSpec("P")
+
+
+def guarded_command(command: Callable[P, Any]) -> Callable[P, None]:
+    """A command that runs inside `guard`."""
+
+    @wraps(command)
+    def call(*args: P.args, **options: P.kwargs) -> None:
+        guard(lambda: command(*args, **options))
+
+    return call
 
 
 def guard(call: Callable[[], Any]) -> None:
-    """Run `call`; errors that the user can mend become exit code 2, an interrupt 130, SIGTERM 143."""
+    """Run `call`. Errors that the user can fix become one line and exit code 2, an interrupt 130, SIGTERM 143."""
     ended = Event()
     try:
-        with terminated_as_interrupted(ended):
+        with _terminated_as_interrupted(ended):
             call()
     except (KeyboardInterrupt, Exception) as error:
-        if ended.is_set() or from_interrupt(error):  # a library that was being imported may make another error of it
+        if ended.is_set() or _from_interrupt(error):  # a library that is imported may raise another error from it
             if speaks():
                 typer.echo(INTERRUPTED, err=True)
             raise typer.Exit(128 + (signal.SIGTERM if ended.is_set() else signal.SIGINT)) from None
-        text = what_to_mend(error)
+        text = _message(error)
         if text is None:
-            raise  # a defect, with its traceback
-        if rank() == 0:  # of several processes all meet the same
-            typer.echo(f"error: {in_one_line(text)}", err=True)
+            raise  # a bug, with its traceback
+        if rank() == 0:  # the other ranks have the same error
+            line = "".join(
+                letter if letter.isprintable() else " " if letter.isspace() else repr(letter)[1:-1] for letter in text
+            )  # an error may quote untrusted text
+            cut = line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]} ..."
+            typer.echo(f"error: {cut}", err=True)
         raise typer.Exit(2) from None
 
 
-def from_interrupt(error: BaseException | None) -> bool:
+def _from_interrupt(error: BaseException | None) -> bool:
     """Whether an error was raised while a KeyboardInterrupt was handled."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -54,32 +71,24 @@ def from_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def what_to_mend(error: BaseException) -> str | None:
+def _message(error: BaseException) -> str | None:
     """The message for an error that the user can fix; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
     from rla.envs.observation import EnvironmentFailure  # costs each command a hundredth of a second
 
-    if isinstance(error, EnvironmentFailure):  # outside of an episode: for the frozen probe, say
+    if isinstance(error, EnvironmentFailure):  # outside of an episode, such as for the frozen probe
         return (
-            f"the environment failed: {error}; call the command again, it goes on where it stopped. Where it fails "
-            "again, `rla envs --check` plays the environment and says at what"
+            f"the environment failed: {error}; call the command again, it goes on where it stopped. If it fails again, "
+            "`rla envs --check` plays the environment and says at what"
         )
     return system_refusal(error)
 
 
-def in_one_line(text: str) -> str:
-    """`text` without line ends and control characters, and cut, because an error may quote untrusted text."""
-    line = "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else repr(letter)[1:-1] for letter in text
-    )
-    return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]} ..."
-
-
 @contextmanager
-def terminated_as_interrupted(ended: Event) -> Iterator[None]:
-    """Inside, SIGTERM sets `ended` and does what Ctrl-C does: the scheduler cancels its episodes, finished groups
-    stay, nothing is left running. A launcher ends its own processes.
+def _terminated_as_interrupted(ended: Event) -> Iterator[None]:
+    """Inside, SIGTERM sets `ended` and acts as Ctrl-C: the scheduler cancels its episodes, finished groups stay, and no
+    process is left running. A launcher ends its own processes.
     """
 
     def on_terminate(_: int, frame: FrameType | None) -> None:
@@ -109,9 +118,8 @@ REMEDY = "mend that and call the command again: what is finished is kept"
 
 
 def system_refusal(error: BaseException) -> str | None:
-    """The refusal of the system (a full disk, a read-only folder, a name too long) and the remedy; None for other
-    errors. `rla.store.atomic` reports its own refusals. Libraries that write checkpoints raise other errors, and those
-    of Rust libraries end with a number.
+    """The message for an error of the system, such as a full disk or a read-only folder; None for other errors.
+    `rla.store.atomic` reports its own. Libraries raise errors of other classes, in Rust with the number in the text.
     """
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list) and error.args[0]:
         _, target, reason = error.args[0][0]
@@ -119,83 +127,9 @@ def system_refusal(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := NUMBERED.search(str(error))):
         number = int(found[1] or found[2])
-    renamed = isinstance(error, OSError) and number == errno.ENOENT and error.filename2 is not None  # as NFS answers
+    renamed = isinstance(error, OSError) and number == errno.ENOENT and error.filename2 is not None  # by NFS
     if number is None or (number not in REFUSALS and not renamed):
         return None
     place = error.filename2 or error.filename if isinstance(error, OSError) else None
-    where = f"{os.fsdecode(place)}: " if isinstance(place, str | bytes | os.PathLike) else ""
-    return f"{where}the system refuses it ({os.strerror(number)}); {REMEDY}"
-
-
-Option = tuple[str, Any, Any]  # name, annotation, default
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")]
-
-LOOKING = ("report", "judge-accuracy")  # stages that take the newest run unless one is named
-NEWEST = "by default the newest below runs"  # of commands that look at a run
-
-DIVIDED: list[Option] = [
-    (
-        "own_slice",
-        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
-        None,
-    ),
-    (
-        "own_workers",
-        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
-        None,
-    ),
-]
-
-OWN_OPTIONS: dict[str, list[Option]] = {
-    "evaluate": [
-        (
-            "own_from",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
-                ),
-            ],
-            None,
-        ),
-    ],
-    "make-tasks": [
-        (
-            "own_from",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--from", help="Data: a folder that holds json_2.1.1, or what else the environment reads."
-                ),
-            ],
-            None,
-        ),
-        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
-        (
-            "own_export",
-            Annotated[Path | None, typer.Option("--export", help="Also write games that the stock engine loads.")],
-            None,
-        ),
-        (
-            "own_limit",
-            Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")],
-            None,
-        ),
-        (
-            "own_curate",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--curate", metavar="FOLDER", help="Keep what the policy of these trajectories sometimes solves."
-                ),
-            ],
-            None,
-        ),
-    ],
-}
-
-
-def own_options(spec: StageSpec) -> list[Option]:
-    """Options of a stage beyond those of every stage; a stage of a package lists its own in its `StageSpec`."""
-    brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
-    return [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]
+    prefix = f"{os.fsdecode(place)}: " if isinstance(place, str | bytes | os.PathLike) else ""
+    return f"{prefix}the system refuses it ({os.strerror(number)}); {REMEDY}"

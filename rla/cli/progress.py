@@ -1,12 +1,12 @@
-"""Progress of a stage: a rich bar with rate and time left on a terminal, plain lines elsewhere.
+"""Progress of a stage: a rich bar with rate and time left on a terminal, plain lines in a log.
 
 Plain lines come at most every ten seconds, and once at the end of longer work, so that a log of hundreds of short
 stages stays readable. In brief mode they come every two minutes, and a bar disappears when its stage ends. The first
-`FEW` steps, which also load and compile, show no time left.
+`FEW` steps show no time left, because they also load and compile.
 
-A line closes a stage call: its inputs, the outputs that it made or found complete, and its duration, after the
-iteration if `rla run` turns the loop. `rla run` has each stage print this line only, with figures in place of the
-inputs.
+A closing line names the inputs of a call, the outputs that it made or found complete, and its duration, after the
+iteration if the stage is part of a loop. In brief mode, as in `rla run`, a stage prints only this line, with figures in
+place of the inputs.
 
     iteration 7 of 12: rollout read 6/pool, 6/candidates, 6/policy; made 7/trajectories in 41 s
 """
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
-from rla.processes.ranks import rank
+from rla.pipeline.run import BRIEF, LOOP
+from rla.processes import rank
 from rla.store.digests import digest
 from rla.store.record import MANIFEST
 from rla.store.texts import duration
@@ -38,9 +39,7 @@ FEW = 3  # steps
 
 
 class LineProgress:
-    """Plain lines on `stream`. `place`: a prefix of descriptions. `clock`: gives seconds. `interval`: seconds between
-    lines.
-    """
+    """Plain lines on `stream`. `place`: a prefix of descriptions. `interval`: seconds between lines."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class LineProgress:
         self.said = now
         rate = self.done / max(now - self.started, 1e-9)
         left = f", {duration((self.total - self.done) / rate)} left" if self.done >= FEW else ""
-        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s{left}{shown_fields(fields)}")
+        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s{left}{_shown_fields(fields)}")
 
     def note(self, text: str) -> None:
         self.stream.write(f"{text}\n")
@@ -88,7 +87,7 @@ class LineProgress:
 
 
 class BarProgress:
-    """A bar that rich draws on the terminal `stream`. `place`: prefix of descriptions. `brief`: removed at the end."""
+    """A bar on the terminal `stream`. `place`: a prefix of descriptions. `brief`: it is removed at the end."""
 
     def __init__(self, stream: TextIO, *, place: str = "", brief: bool = False) -> None:
         self.stream, self.place, self.brief = stream, place, brief
@@ -125,7 +124,7 @@ class BarProgress:
             return
         state = self.bar.tasks[self.task]
         rate = f"{state.speed:.1f}/s" if state.speed else ""
-        self.bar.update(self.task, advance=count, rate=rate, extra=shown_fields(fields).removeprefix(", "))
+        self.bar.update(self.task, advance=count, rate=rate, extra=_shown_fields(fields).removeprefix(", "))
 
     def note(self, text: str) -> None:
         if self.bar is not None:
@@ -135,8 +134,8 @@ class BarProgress:
 
 
 def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress | BarProgress:
-    """A bar if stderr is a terminal, else lines; nothing in processes of rank 1 and above. `place`: the position of the
-    call in a loop, such as `iteration 7 of 12, `. `brief`: a stage prints little more than a line.
+    """A bar if stderr is a terminal, else lines; nothing if the rank is above 0. `place`: a prefix of descriptions,
+    such as `iteration 7 of 12, `. `brief`: fewer lines.
     """
     if rank() > 0:
         return LineProgress(io.StringIO())
@@ -146,74 +145,83 @@ def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool 
     return LineProgress(stream, place=place, interval=BRIEF_INTERVAL if brief else INTERVAL)
 
 
-def shown_fields(fields: dict[str, Any]) -> str:
+def _shown_fields(fields: dict[str, Any]) -> str:
     """`, name value` for each field, floats to three digits."""
     texts = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in fields.items())
     return "".join(f", {text}" for text in texts)
 
 
-LOOP = "RLA_LOOP"  # set by `rla run`: how many iterations the loop has that the stage is a part of
-BRIEF = "RLA_BRIEF"  # set by `rla run` unless it is to be verbose: a stage says one line
-RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # one of them changes if a folder is made again
-FIGURES = ("episodes", "won", "success", "judgements", "mu", "updates", "proposed", "valid", "accepted")  # of one line
+RECORDS = (MANIFEST, RECORD, "config.json", "report.json")  # a folder has one, which is written anew with the folder
+FIGURES = (
+    "episodes",
+    "won",
+    "success",
+    "judgements",
+    "mu",
+    "updates",
+    "proposed",
+    "valid",
+    "accepted",
+)  # in the closing line
 Stamp = tuple[int, int] | None
 
 
 def place_in_loop(spec: StageSpec, iteration: int) -> str:
-    """`iteration 7 of 12`; empty outside of a loop, and of a stage that iterations share."""
+    """`iteration 7 of 12`; empty outside of a loop, and for a stage that iterations share."""
     if LOOP not in os.environ or not spec.looped:
         return ""
     return f"iteration {iteration} of {os.environ[LOOP]}"
 
 
 @dataclass(kw_only=True)
-class StageAccount:
-    """Made before the stage runs; `line` is for afterwards."""
+class ClosingLine:
+    """What a call reads and makes, for its closing line. Created before the stage runs."""
 
     ctx: StageContext
     began: float = field(default_factory=time.monotonic)
     before: Mapping[Path, Stamp] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.before = {path: stamp(path) for path in self.written()}
+        self.before = {path: _stamp(path) for path in self.written()}
 
     def written(self) -> list[Path]:
         return [self.ctx.path(option) for option, _ in self.ctx.spec.writes]
 
-    def told(self, summary: Mapping[str, Any]) -> list[str]:
-        """The last lines of a call: all of `summary`, or in brief mode its figures in one line."""
+    def lines(self, summary: Mapping[str, Any]) -> list[str]:
+        """The last lines of a call: all of `summary`, then its `text`; or in brief mode one line with figures."""
         if BRIEF not in os.environ:
-            return summary_lines(summary, self.line())
+            lines = [f"{key}: {readable(value)}" for key, value in summary.items() if key != "text"]
+            return [*lines, self.line(), *([str(summary["text"]).rstrip("\n")] if "text" in summary else [])]
         figures = ", ".join(f"{key} {readable(summary[key])}" for key in FIGURES if key in summary)
         return [f"{self.line(read=False)}; {figures}" if figures else self.line(read=False)]
 
     def line(self, *, read: bool = True) -> str:
-        """The closing line. `read`: with the inputs."""
+        """The closing line, with the inputs if `read`."""
         spec, place = self.ctx.spec, place_in_loop(self.ctx.spec, self.ctx.iteration)
         sources = self.read() if read else []
-        there = {path: found for path in self.written() if (found := stamp(path)) is not None}
+        there = {path: found for path in self.written() if (found := _stamp(path)) is not None}
         made = [path for path, found in there.items() if found != self.before[path]]
         kept = [path for path in there if path not in made]
         done = {"read": sources, "made": made, "kept": kept}
-        said = "; ".join(f"{verb} {self.names(paths)}" for verb, paths in done.items() if paths)
+        run = self.ctx.run
+        names = {
+            verb: ", ".join(str(path.relative_to(run) if path.is_relative_to(run) else path) for path in paths)
+            for verb, paths in done.items()
+        }
+        said = "; ".join(f"{verb} {listed}" for verb, listed in names.items() if listed)
         seconds = time.monotonic() - self.began
         said_time = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
         return f"{place}{': ' if place else ''}{spec.name} {said} in {said_time}"
 
     def read(self) -> list[Path]:
-        """The inputs that the outputs record, or all that exist if the outputs record none."""
+        """The inputs that the outputs record; all existing inputs if the outputs do not record any."""
         paths = dict.fromkeys(self.ctx.path(option) for option, _ in self.ctx.spec.reads)
         there = [path for path in paths if path.exists()]
         recorded = set[str]().union(*(recorded_inputs(path) or () for path in self.written() if path.is_dir()))
-        return [path for path in there if known_digest(path) in recorded] if recorded else there
-
-    def names(self, paths: list[Path]) -> str:
-        """As they lie in the run."""
-        run = self.ctx.run
-        return ", ".join(str(path.relative_to(run) if path.is_relative_to(run) else path) for path in paths)
+        return [path for path in there if _known_digest(path) in recorded] if recorded else there
 
 
-def known_digest(path: Path) -> str | None:
+def _known_digest(path: Path) -> str | None:
     """The digest of a folder; None if it is not complete."""
     try:
         return digest(path)
@@ -221,7 +229,7 @@ def known_digest(path: Path) -> str | None:
         return None
 
 
-def stamp(path: Path) -> Stamp:
+def _stamp(path: Path) -> Stamp:
     """A value that changes if a file or folder is made again; None if it is not complete."""
     files = [path] if path.is_file() else [path / name for name in RECORDS]
     for file in files:
@@ -229,12 +237,6 @@ def stamp(path: Path) -> Stamp:
             found = file.stat()
             return found.st_ino, found.st_mtime_ns
     return None
-
-
-def summary_lines(summary: Mapping[str, Any], closing: str) -> list[str]:
-    """A line for each key of the summary of a stage, then the closing line, then `text` by itself."""
-    lines = [f"{key}: {readable(value)}" for key, value in summary.items() if key != "text"]
-    return [*lines, closing, *([str(summary["text"]).rstrip("\n")] if "text" in summary else [])]
 
 
 def readable(value: Any) -> str:

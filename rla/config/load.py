@@ -1,4 +1,4 @@
-"""Reading `params.yaml` into a `Config`: unknown keys and impossible combinations are refused before anything runs.
+"""Read `params.yaml` into a `Config`. Unknown keys and impossible combinations are refused before anything runs.
 
 Packages add parameters of their own. They register them in their pyproject.toml:
 
@@ -11,7 +11,7 @@ Packages add parameters of their own. They register them in their pyproject.toml
     [project.entry-points."rla.launchers"]
     farm = "rla_farm.launching:FarmLauncher"
 
-A section is used like those of the core, in a params file (`harvest.size: 3`) and in every `Config`
+A section is used like one of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
 `StageSpec.sections`.
 
@@ -21,10 +21,10 @@ A section is used like those of the core, in a params file (`harvest.size: 3`) a
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
 | `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.OwnPool` |
 
-No output depends on these keys. The methods of these dataclasses do the work. A launcher need not have both classes.
+Outputs do not depend on these keys. The methods of these dataclasses do the work. A launcher may have one class only.
 
 The fields of a dataclass are the keys, with defaults and bounds (`rla.config.schema.ranged`). A ValueError or UserError
-in `__post_init__` refuses fields that do not go together; its text continues the name of the section.
+in `__post_init__` refuses combinations of fields; its text continues the name of the section.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, make_dataclass, replace
-from enum import Enum
 from functools import cache
 from keyword import kwlist
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
-from rla.config.checks import check_config
 from rla.config.schema import flaw_of
-from rla.config.sections import Config
+from rla.config.sections import Config, CreditConfig, JudgeServerConfig, TasksConfig
 from rla.config.training import protected, warmed
 from rla.errors import UserError
 from rla.plugins import loaded, package_of, registered
@@ -61,8 +61,8 @@ LARGEST = 4 << 20  # bytes of a file
 LONGEST, MOST_ALIASES = 1 << 19, 100  # characters and aliases of a document
 
 
-class PlainLoader(yaml.SafeLoader):
-    """A key is there once. Aliases are few and not inside of an anchored node, so that a small text stays small."""
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses duplicate keys, and aliases that would make a large value of a small text."""
 
     anchored = aliases = 0
 
@@ -84,17 +84,17 @@ class PlainLoader(yaml.SafeLoader):
 
 
 AS_TEXT: dict[str | None, Any] = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_scalar}
-PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
+_PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
 
 
 def plain_data(text: str) -> Any:
-    """The data of a YAML text that anyone may have written. Raises YAMLError if JSON cannot hold it."""
+    """The data of an untrusted YAML text. Raises YAMLError if JSON cannot hold it."""
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"longer than {LONGEST} characters")
     try:
-        found = yaml.load(text, PlainLoader)
+        found = yaml.load(text, _PlainLoader)
         if "\\u0000" in json.dumps(found, ensure_ascii=False).encode().decode():
-            raise ValueError("a character that no text has")
+            raise ValueError("a null character")
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except (ValueError, TypeError, LookupError, AttributeError) as error:  # `!!int x`, a huge number
@@ -103,7 +103,7 @@ def plain_data(text: str) -> Any:
 
 
 def yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    """The flaw and its line, in one line."""
+    """The flaw and its position, as one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         mark = error.problem_mark
         return error.problem if mark is None else f"{error.problem}, line {mark.line + 1}"
@@ -111,11 +111,11 @@ def yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
 
 
 def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, params_of: ParamsOf | None) -> Config:
-    """The config of `path` (none: all defaults) with `key=value` overrides applied.
+    """The config of `path` (None: all defaults) with `key=value` overrides applied.
 
-    Without `params_of` the config is for a command that starts no environment: `env` may name none, and `env.own` is
-    whatever it is. Raises UserError naming the file and the key for unknown keys, wrong types and impossible
-    combinations, and whatever `params_of` raises.
+    Without `params_of` the config is for a command that does not start an environment: `env.name` may be missing, and
+    `env.own` is not checked. Raises UserError naming file and key for unknown keys, wrong types and impossible
+    combinations, and the errors of `params_of`.
     """
     where = str(path) if path else DEFAULTS
     data = read_yaml(Path(path), remedy="give --params a file such as params.yaml") if path else {}
@@ -129,7 +129,7 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, param
 
 
 def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *, where: str) -> Config:
-    """`read(overrides)`, whose errors begin with `where`, or with the overrides that have caused them."""
+    """`read(overrides)`. Errors begin with `where`, or with the overrides that cause them."""
 
     def flaw(left: Sequence[str]) -> str:
         try:
@@ -167,7 +167,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
 
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
-    """The config of nested params; `where` names their origin in errors. Raises UserError as `load_config` does."""
+    """The config of nested params. `where`: the beginning of errors. Raises UserError as `read_config` does."""
     config: Config = build(config_type(), data, where, "")
     if params_of is not None:
         if not config.env.name:
@@ -176,13 +176,13 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
             )
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
-    config = with_own_parameters(decided(config), where=where)
+    config = _with_own_parameters(decided(config), where=where)
     check_config(config, where)
     return config
 
 
 def decided(config: Config) -> Config:
-    """The config with open values decided by the keys that they follow from."""
+    """The config with open values decided by other keys."""
     half = config.generator.dtype == "bfloat16"
     model = replace(config.model, reward=config.model.reward or config.model.policy)
     first = model.policy if config.warm_start.reward_from_policy else model.reward
@@ -200,7 +200,7 @@ def decided(config: Config) -> Config:
 
 
 def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """`data` with `a.b=value` texts applied; values are read as YAML."""
+    """`data` with `a.b=value` texts applied. Values are YAML."""
     result: dict[str, Any] = json.loads(json.dumps(data))
     for text in overrides:
         key, separator, value = text.partition("=")
@@ -223,8 +223,8 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def build(section: Any, data: Any, where: str, prefix: str) -> Any:
-    """An instance of the dataclass `section` from a mapping, every key, type and bound checked. Raises UserError, also
-    if its `__post_init__` refuses the values.
+    """An instance of the dataclass `section` from a mapping. Raises UserError for unknown keys, wrong types, values out
+    of bounds, and errors of its `__post_init__`.
     """
     if not isinstance(data, dict):
         raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
@@ -238,7 +238,7 @@ def build(section: Any, data: Any, where: str, prefix: str) -> Any:
             other = "" if prefix else "no installed package has this section; "
             hint = f"did you mean {prefix}{near[0]}?" if near else f"{other}known: {', '.join(names)}"
             raise UserError(f"{where}: unknown key {prefix}{key}; {hint}")
-        values[key] = coerce(hints[key], value, where, f"{prefix}{key}")
+        values[key] = _coerced(hints[key], value, where, f"{prefix}{key}")
         if flaw := flaw_of(values[key], known[key].metadata):
             raise UserError(f"{where}: {prefix}{key} is {values[key]}; {flaw}")
     try:
@@ -247,8 +247,8 @@ def build(section: Any, data: Any, where: str, prefix: str) -> Any:
         raise UserError(f"{where}: {prefix}{error}") from None
 
 
-def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
-    """`value` as the annotation `hint` wants it; YAML reads 1e-6 as text, so numbers are parsed here."""
+def _coerced(hint: Any, value: Any, where: str, key: str) -> Any:
+    """`value` as the type `hint`. YAML reads 1e-6 as text, so floats are parsed here."""
     if is_dataclass(hint):
         return build(hint, value, where, f"{key}.")
     args = get_args(hint)
@@ -259,11 +259,11 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
             return None
         named = [one for one in args if get_origin(one) is Literal and value in get_args(one)]
         others = [one for one in args if get_origin(one) is not Literal]
-        return coerce((named or others)[0], value, where, key)
+        return _coerced((named or others)[0], value, where, key)
     if args and args[-1] is Ellipsis and isinstance(value, list):
-        return tuple(coerce(args[0], item, where, key) for item in value)
+        return tuple(_coerced(args[0], item, where, key) for item in value)
     if get_origin(hint) is tuple and isinstance(value, list) and len(value) == len(args):
-        return tuple(coerce(one, item, where, key) for one, item in zip(args, value, strict=True))
+        return tuple(_coerced(one, item, where, key) for one, item in zip(args, value, strict=True))
     if args and get_origin(hint) is not tuple:
         if value not in args:
             raise UserError(f"{where}: {key} is {value!r}; choose one of {', '.join(map(str, args))}")
@@ -283,9 +283,8 @@ def coerce(hint: Any, value: Any, where: str, key: str) -> Any:
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
-    """The config as plain data, restricted to `sections` (and the seed) when given: `env` or one key, `policy.reply`.
-
-    Raises KeyError for a section or key that does not exist.
+    """The config as plain data. `sections`: restricts it to the seed and these sections (`env`) or keys
+    (`policy.reply`). Raises KeyError for a section or key that does not exist.
     """
     data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
     if not sections:
@@ -301,22 +300,19 @@ def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def config_digest(config: Config, sections: Sequence[str]) -> str:
-    """SHA-256 (16 hex digits) of the sections and keys that a stage reads: others may change without a rerun.
-
-    Keys that are marked as without effect may change too.
-    """
+    """SHA-256 (16 hex digits) of the sections and keys that a stage reads, without keys that have no effect."""
     text = json.dumps(effective_parameters(config, sections), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def effective_parameters(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
-    """`resolved` without the keys that no output depends on; `config_digest` digests it."""
+    """`resolved` without keys that do not affect outputs."""
     kept: dict[str, Any] = effective(config, resolved(config, sections))
     return kept
 
 
 def effective(section: Any, data: Any) -> Any:
-    """`data` of the dataclass `section` without the keys that no output depends on."""
+    """`data` of the dataclass `section` without keys that do not affect outputs."""
     if not is_dataclass(section):
         return data
     kept = {}
@@ -325,7 +321,186 @@ def effective(section: Any, data: Any) -> Any:
             name = entry.metadata.get("recorded_as")
             value = data[entry.name] if name is None else getattr(section, name)
             kept[entry.name] = effective(getattr(section, entry.name), value)
-    return {name: value for name, value in kept.items() if value != {} or data[name] == {}}  # of some nothing is left
+    return {
+        name: value for name, value in kept.items() if value != {} or data[name] == {}
+    }  # a section may become empty
+
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a run or a held-out split, as a folder
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
+
+
+def check_config(config: Config, where: str) -> None:
+    """Raise UserError for combinations of values that no run can use."""
+    if config.name and not NAME.fullmatch(config.name):
+        raise UserError(f"{where}: name: {config.name!r} names a folder; use letters, digits, _, - and .")
+    if config.tasks.source == "files" and not config.tasks.path:
+        raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")
+    _check_splits(config.tasks, where)
+    if config.policy.decoding == "admissible" and config.policy.reply != "text":
+        raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
+    if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
+        raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
+    if not config.judge.trains:
+        check_chat_server(config.judge.server, "judge.server", f"{where}: judge.server is set")
+        if config.judge.decoding == "admissible":
+            raise UserError(
+                f"{where}: judge.server is set, and a chat server does not restrict its replies; set judge.decoding: "
+                "free"
+            )
+    if config.generator.backend == "server":
+        _check_address(config.generator.server, "generator.server", f"{where}: generator.backend is server")
+    _check_adaptation(config, where)
+    if server := config.adaptation.llm.server:
+        _check_address(server, "adaptation.llm.server", f"{where}: adaptation.llm.server is set")
+    _check_adapters(config, where)
+    _check_training(config, where)
+    alone = config.judge.votes == 1 and config.credit.reward_model_normalise == "step"
+    if alone and config.judge.trains and config.train_rm.enabled:
+        raise UserError(
+            f"{where}: judge.votes is 1, and credit.reward_model_normalise: step compares a vote with the others of "
+            "its step, so the reward model would learn nothing; set that to task, judge.votes to 2 or more, or "
+            "train_rm.enabled: false"
+        )
+    for key in ("policy_band", "reward_model_band"):
+        low, high = getattr(config.credit, key)
+        if low > high:
+            raise UserError(f"{where}: credit.{key} is [{low}, {high}]; set it to [low, high] with low <= high")
+    _check_baseline(config.credit, where)
+    shaping = config.credit.shaping
+    if 0 < shaping.overlong_max < shaping.overlong_buffer:
+        raise UserError(
+            f"{where}: credit.shaping.overlong_buffer is {shaping.overlong_buffer}, and it is a part of overlong_max; "
+            "set it to as much at most"
+        )
+    for key in ("policy", "reward"):
+        if not getattr(config.warm_start, key).trains:  # 0 steps of the expert and the calibration are possible
+            raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more")
+    adapters = (config.train_policy.lora, config.train_rm.lora)
+    both = all(adapter.rank for adapter in adapters)
+    if config.warm_start.reward_from_policy and both and adapters[0] != adapters[1]:
+        raise UserError(
+            f"{where}: warm_start.reward_from_policy: the reward model goes on with the policy's adapter, so rank, "
+            "alpha and targets are the same; set train_rm.lora to the values of train_policy.lora"
+        )
+    if config.warm_start.expert.trains and config.warm_start.conversations:
+        raise UserError(
+            f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
+            "warm_start.expert.steps to 0"
+        )
+
+
+def _check_training(config: Config, where: str) -> None:
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.lora.rank and config.teaches_pretrained and train.kl_coef and train.kl_reference == "initial":
+            raise UserError(
+                f"{where}: {name}.kl_reference: initial is the base, and the warm start has moved its adapter away "
+                f"from it; set {name}.kl_reference to previous, or {name}.kl_coef to 0"
+            )
+        if (train.mask_low or train.mask_high) and train.old != "trainer":
+            raise UserError(
+                f"{where}: {name}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them"
+            )
+        if train.correction != "none" and train.old != "trainer":
+            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
+        if train.aggregation in ("fixed", "trajectory_fixed") and train.fixed_length <= 0:
+            raise UserError(
+                f"{where}: {name}.aggregation: {train.aggregation} divides by {name}.fixed_length; set it above 0"
+            )
+        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
+            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
+        if 0 < train.lr_steps <= train.warmup_steps:
+            raise UserError(f"{where}: {name}.lr_steps is {train.lr_steps}; set it to 0, or above warmup_steps")
+
+
+def _check_splits(tasks: TasksConfig, where: str) -> None:
+    if not tasks.test_splits:
+        raise UserError(f"{where}: tasks.test_splits is empty; name the split that is held out, such as [test]")
+    for split in tasks.test_splits:
+        if not NAME.fullmatch(split):
+            raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
+    names = (tasks.train_split, *tasks.test_splits)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(
+            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
+        )
+
+
+def _check_adaptation(config: Config, where: str) -> None:
+    adaptation = config.adaptation
+    low, high = adaptation.alpha_low, adaptation.alpha_high
+    if low >= high:
+        raise UserError(f"{where}: adaptation needs alpha_low < alpha_high, not {low} and {high}")
+    pairs = adaptation.acceptance == "interval" and config.rollout.pending == "within"
+    if pairs and config.rollout.tasks_per_iteration < 2:
+        raise UserError(
+            f"{where}: adaptation.acceptance: interval plays a task and its parent, and rollout.pending: within counts "
+            "both; set rollout.tasks_per_iteration to 2 or more"
+        )
+
+
+def _check_address(text: str, key: str, where: str) -> None:
+    """Raise UserError unless `text` is the base URL of a server. Passwords and queries are refused, because params are
+    stored next to every output.
+    """
+    url = web_address(text)
+    if url is None:
+        raise UserError(
+            f"{where}; set {key} to the base URL of an OpenAI-compatible server, such as http://localhost:8000/v1, "
+            f"not {text!r}"
+        )
+    if url.username or url.password or url.query:
+        raise UserError(f"{where}; {key} holds more than host and path; keys belong into the environment")
+
+
+def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
+    """Raise UserError if a chat server has no address or no name of a model. `where`: the beginning of the error."""
+    _check_address(server.url, f"{key}.url", where)
+    if not server.model:
+        raise UserError(f"{where}; set {key}.model to the name by which the server knows it")
+
+
+def web_address(text: str) -> SplitResult | None:
+    """The parts of an HTTP address; None if it is not a valid one."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is not a number
+        return None
+    return parts if usable else None
+
+
+def _check_adapters(config: Config, where: str) -> None:
+    generator = config.generator
+    if generator.lora != "adapter":
+        return
+    if generator.engine_name != "vllm":
+        raise UserError(
+            f"{where}: generator.lora: adapter needs the engine vllm, not {generator.engine_name}; set it to merged"
+        )
+    if generator.max_lora_rank not in LORA_RANKS:
+        ranks = ", ".join(map(str, LORA_RANKS))
+        raise UserError(f"{where}: generator.max_lora_rank is {generator.max_lora_rank}; vLLM knows {ranks}")
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if train.lora.rank > generator.max_lora_rank:
+            raise UserError(
+                f"{where}: {name}.lora.rank is {train.lora.rank}; set generator.max_lora_rank to as much or more"
+            )
+
+
+def _check_baseline(credit: CreditConfig, where: str) -> None:
+    """A baseline must not be summed over steps or scaled to unit spread; other estimators do not use judgements."""
+    if credit.judged != "baseline":
+        return
+    if credit.estimator == "step":
+        raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
+    if credit.estimator == "integrated" and (
+        credit.normalise == "step" or credit.policy_band[0] < 0 or credit.policy_band[1] > 1
+    ):
+        raise UserError(
+            f"{where}: credit.judged: baseline would train on judgements alone if all outcomes of a group are "
+            "equal; set credit.normalise to task or place, and keep policy_band within [0, 1]"
+        )
 
 
 SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
@@ -333,9 +508,8 @@ BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without para
 
 
 def config_type(packages: Collection[str] | None = None) -> type[Config]:
-    """`Config` with a field for each section that `packages` bring. None: all that are installed.
-
-    Raises UserError for a section that cannot be imported, is not a dataclass, or has a name that is taken.
+    """`Config` with a field for each section of `packages` (None: of all installed ones). Raises UserError for a
+    section that cannot be imported, is not a dataclass, or has a name that is taken.
     """
     entries = registered(SECTIONS).items()
     chosen = {name: entry for name, entry in entries if packages is None or package_of(entry) in packages}
@@ -364,11 +538,10 @@ def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> 
     return _with_sections(found)(**values)
 
 
-def with_own_parameters(config: Config, *, where: str) -> Config:
-    """`config` with `own` of generator, launch and pool as the package that each of them names has it.
-
-    `own` is None if the core itself does the work. Raises UserError, beginning with `where`, for a name that is not
-    installed or cannot be imported, and for keys that its package does not know.
+def _with_own_parameters(config: Config, *, where: str) -> Config:
+    """`config` with `own` of generator, launch and pool as instances of the dataclasses of their packages, or None for
+    implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and for
+    unknown keys.
     """
 
     def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
@@ -381,15 +554,26 @@ def with_own_parameters(config: Config, *, where: str) -> Config:
             )
         return build(shape, data or {}, where, f"{section}.")
 
+    def registration(key: str, name: str, group: str, builtin: tuple[str, ...]) -> EntryPoint:
+        installed = registered(group)
+        if name not in installed:
+            raise UserError(
+                f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
+                f"install the package that brings {name}"
+            )
+        return installed[name]
+
     generator, launch, pool = config.generator, config.launch, config.pool
     engine = hosts = training = None
     if generator.backend not in BUILTIN:
-        entry = backend_entry("generator.backend", generator.backend, ENGINES, BUILTIN, where)
+        entry = registration("generator.backend", generator.backend, ENGINES, BUILTIN)
         engine = own("generator.backend", entry, generator.own)
     if pool.backend != "local":
-        entry = backend_entry("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
+        entry = registration("pool.backend", pool.backend, LAUNCHERS, ("local",))
         hosts = own("pool.backend", entry, pool.own, role="Pool")
-    if launch.training is not None and (launcher := registered(LAUNCHERS).get(launch.training)):  # else a file's name
+    if launch.training is not None and (
+        launcher := registered(LAUNCHERS).get(launch.training)
+    ):  # else the name of a file
         training = own("launch.training", launcher, launch.own, role="Training")
     return replace(
         config,
@@ -397,73 +581,3 @@ def with_own_parameters(config: Config, *, where: str) -> Config:
         launch=replace(launch, own=training),
         pool=replace(pool, own=hosts),
     )
-
-
-def backend_entry(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> EntryPoint:
-    """The entry that an installed package registers as `name`. Raises UserError if none does."""
-    installed = registered(group)
-    if name not in installed:
-        raise UserError(
-            f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
-            f"install the package that brings {name}"
-        )
-    return installed[name]
-
-
-SHOWN = 5  # parameters that an error names
-LONGEST_VALUE = 60  # characters of a value
-
-
-class Absent(Enum):
-    """The value of a parameter that one of the two does not have."""
-
-    ABSENT = "not there"
-
-
-ABSENT = Absent.ABSENT
-Differences = dict[str, tuple[Any, Any]]  # dotted key -> (old value, new value)
-
-
-def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value, of nested parameters. A list is a value, and so is an empty section."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Differences:
-    """The parameters that differ, in order of `new`, followed by parameters that only `old` has."""
-    before, now = flattened(old), flattened(new)
-    found = {key: (before.get(key, ABSENT), value) for key, value in now.items() if before.get(key, ABSENT) != value}
-    return found | {key: (value, ABSENT) for key, value in before.items() if key not in now}
-
-
-def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
-    """The differences in one line. `now`: the owner of the second values. Values are shown as JSON, because the file
-    may be untrusted.
-    """
-    texts = [
-        f"{shown_key(key)} {shown_value(old)}, {now} {shown_value(new)}"
-        for key, (old, new) in list(found.items())[:shown]
-    ]
-    return "; ".join(texts) + (f"; and {len(found) - shown} more" if len(found) > shown else "")
-
-
-def shown_key(key: str) -> str:
-    """A key as it is if it looks like one, else as `shown_value`."""
-    return (
-        key if key.replace(".", "").replace("-", "").isidentifier() and len(key) <= LONGEST_VALUE else shown_value(key)
-    )
-
-
-def shown_value(value: Any) -> str:
-    """A plain word as it is, all else as JSON; long ones are cut."""
-    if value is ABSENT:
-        return str(ABSENT.value)
-    plain = isinstance(value, str) and value.isascii() and value.isidentifier()
-    text = str(value) if plain else json.dumps(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -8,7 +8,7 @@ An environment of one's own needs no more than
 `quoted` shows what models and environments wrote: between lines of dashes, with a sentence that says so. Tags by which
 chat templates mark calls, results and reasoning are broken in it. In the tokenizers of Qwen each of them is a token of
 its own that is not marked as special, so encoding a text without special tokens leaves them whole. Texts are compared
-as they look (`rla.folding`): neither full-width brackets nor invisible characters hide a tag or a title.
+as they look (`rla.text`): neither full-width brackets nor invisible characters hide a tag or a title.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Literal
 from rla.config import Config
 from rla.envs.prompts import JudgePrompt
 from rla.envs.views import JudgeView, Message
-from rla.folding import broken, folded
-from rla.thoughts import after_thinking
+from rla.text import after_thinking, broken, folded
 
 
 def single_spaced(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from rla.config import Config
 from rla.envs.views import JudgeView
-from rla.thoughts import past_reply
+from rla.text import past_reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,11 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla.errors import UserError
-from rla.folding import broken, folded
 from rla.llm.base import Completion
 from rla.models.load import generation_stops
 from rla.models.rendering import rendering
 from rla.store.texts import whole_text
-from rla.thoughts import TAG, open_thought
+from rla.text import TAG, broken, folded, open_thought
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -13,9 +13,9 @@ It has any of these members; a class that has none of them is ignored.
 | `Follows` | `figures` | report, trackers and DVC: curves over iterations |
 | `Names` | `named` | trackers and ablations: numbers of an evaluation by a short name |
 | `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.protocols.Measured`) |
-| `rla.report.build.Tabulates` | `tables` | report |
-| `rla.report.build.Illustrates` | `sections` | report: `report.html` |
-| `rla.report.build.Accompanies` | `accompany` | `rla run`: what it says between stages |
+| `rla.report.tables.Tabulates` | `tables` | report |
+| `rla.report.render.Illustrates` | `sections` | report: `report.html` |
+| `rla.pipeline.run.Accompanies` | `accompany` | `rla run`: what it says between stages |
 
 All installed classes are asked about every run. One that has nothing to say about a run returns nothing.
 """

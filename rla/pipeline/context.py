@@ -1,18 +1,17 @@
-"""A stage command (a row of the table in `stages`), and the call that it gets: the resolved config, its folders, and
-where to report progress.
+"""A stage command (a row of the table in `stages`) and its call: the resolved config, the folders, and the progress.
 
-Packages do the work of some options, with functions of the entry-point group `rla.options`, named by their options:
+Packages implement some options with functions in the entry-point group `rla.options`, named by the options:
 
     [project.entry-points."rla.options"]
     "evaluate.from" = "answers:judge_file"
 
-| option | asked for by | called with | returns |
+| option | used by | arguments | returns |
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
 | `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
 
-`metrics` is the file to write, None for a file of the function's own choice next to the evaluation.
+`metrics` is the file to write, or None for the default next to the evaluation.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
-    """One command. `reads` and `writes` are artifact names of `rla.store.layout`; each is also an option `--<option>`.
+    """One command. `reads` and `writes` are pairs of an option `--<option>` and an artifact of `rla.store.layout`.
 
-    `sections` are the params that the stage depends on, whole (`env`) or by key (`policy.reply`). A stage with `beside`
-    is not a part of the loop: it reads a run with the run's own parameters. `divided` stages may be sliced.
-    `options` are further options of the command, each with its name, its annotation for typer and its default;
-    `StageContext.options` has the values that are not None, by name.
+    `sections`: parameters that the stage depends on, whole (`env`) or by key (`policy.reply`). `beside`: the stage is
+    not part of the loop and reads a run with the run's own parameters. `divided`: the stage can be sliced. `options`:
+    further options of the command as (name, annotation for typer, default); `StageContext.options` has the given
+    values.
     """
 
     name: str
@@ -60,7 +59,7 @@ class StageSpec:
 
 
 class Progress(Protocol):
-    """A bar on a terminal, plain lines elsewhere. Used as a context manager by the command line, not by stages."""
+    """A bar on a terminal, plain lines elsewhere. The command line opens and closes it."""
 
     def start(self, description: str, total: int) -> None: ...
 
@@ -71,23 +70,23 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageContext:
-    """One call of one stage. `paths` holds the options that were given; the rest follow `rla.store.layout`."""
+    """One call of one stage. `paths`: the folders that options name; others are those of `rla.store.layout`."""
 
     spec: StageSpec
-    stages: Sequence[StageSpec]  # all of them: in a fresh folder another stage makes missing inputs
+    stages: Sequence[StageSpec]  # all stages: in a fresh folder another one makes missing inputs
     config: Config
     run: Path
     iteration: int
     progress: Progress
     paths: Mapping[str, Path] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)  # the stage's own: source, split, export
+    options: Mapping[str, Any] = field(default_factory=dict)  # of this stage: split, slice, ...
     overwrite: bool = False
-    # figures of this call that the stage wants in the record of its times
+    # Figures of this call for the record of its times.
     measured: dict[str, float] = field(default_factory=dict)
 
     def path(self, option: str) -> Path:
-        """The folder of a `reads` or `writes` option. One that a killed call has left aside comes back first."""
-        from rla.store.removing import bring_back  # reads YAML, which `rla --help` must not wait for
+        """The folder of an option. A folder that a killed call was replacing is restored first."""
+        from rla.store.removing import bring_back  # imports YAML, which `rla --help` does not need
 
         names = dict(self.spec.reads) | dict(self.spec.writes)
         found = self.paths[option] if option in self.paths else artifact(self.run, names[option], self.iteration)
@@ -96,15 +95,14 @@ class StageContext:
 
     @property
     def writes_into_run(self) -> bool:
-        """Whether any output lies in the run folder; options may name other folders."""
+        """Whether any output is in the run folder; options may name other folders."""
         return any(self.path(option).is_relative_to(self.run) for option, _ in self.spec.writes)
 
 
 @contextmanager
 def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[str]]:
-    """Arguments of `rla` for the same stage, run and iteration with these folders.
-
-    The resolved parameters lie in a file that exists inside the block.
+    """Arguments of `rla` for the same stage, run and iteration with these folders. The resolved parameters are in a
+    file that exists inside the block.
     """
     import yaml
 
@@ -123,7 +121,7 @@ GROUP = "rla.options"
 
 
 def implementation(option: str) -> Any:
-    """The function of an option. Raises UserError if no package has it, or if it cannot be imported."""
+    """The function of an option. Raises UserError if no package registers it, or if it cannot be imported."""
     found = registered(GROUP)
     if option not in found:
         raise UserError(f"{option}: no installed package does this; install one with {option} in its {GROUP}")

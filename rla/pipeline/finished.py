@@ -1,8 +1,7 @@
-"""Which iterations of a run are finished, which checkpoints may go, and how long its stages took.
+"""Which iterations of a run are finished, which checkpoints may be removed, and how long its stages took.
 
-An iteration is finished if all of its artifacts exist and were made from one another as they are now. Every record
-names the digests of its inputs. An input that was made again since is found that way, and so is a run whose parameters
-have changed and that DVC is working through again from an early iteration.
+An iteration is finished if all of its artifacts exist and were made from one another as they are now: every record has
+the digests of its inputs. This also detects a run whose parameters have changed and that DVC is working through again.
 
 Pruning removes the weights of old checkpoints after every stage that may have finished an iteration:
 
@@ -10,15 +9,13 @@ Pruning removes the weights of old checkpoints after every stage that may have f
     after the last finished iteration - keep   stays whole: the run goes on from there
     every n-th (`checkpoints.export_every`)    `model/` and `adapter/` stay
     an evaluation is planned and not made      the same, until it is made
-    all others                                 `state/`, `model/` and `adapter/` go
+    all others                                 `state/`, `model/` and `adapter/` are removed
 
-Nothing that `dvc repro` calls reads the checkpoints before a finished iteration unless parameters change. In that case
-the stage that needs one names the command that makes it again (`rla.store.removing`). Record, metrics and `pruned.json`
-stay. The marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal
-finishes.
+`dvc repro` does not read the checkpoints before a finished iteration unless parameters change. In that case the stage
+that needs one names the command that makes it again (`rla.store.removing`). Record, metrics and `pruned.json` stay. The
+marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal finishes.
 
-Times lie in `<run>/timings/<iteration>-<stage>.json`. No output depends on these records, so entries that cannot be
-read are skipped.
+Times are in `<run>/timings/<iteration>-<stage>.json`.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -56,20 +53,20 @@ MADE_FROM = {
     "rm": ("previous_rm", "scores", "rm_rewards"),
     "candidates": ("trajectories", "scores"),
 }
-# The start of a run without a warm start.
+# In place of a checkpoint of iteration 0, if the run has no warm start.
 BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
 
 
 def finished_iterations(run: Path) -> tuple[int, str]:
-    """The last iteration up to which all are finished, and why the next one is not."""
+    """The last iteration up to which all are finished, and the reason why the next one is not."""
     last = 0
-    while not (reason := next(filter(None, (unmade_reason(run, name, last + 1) for name in MADE_FROM)), "")):
+    while not (reason := next(filter(None, (_unmade_reason(run, name, last + 1) for name in MADE_FROM)), "")):
         last += 1
     return last, reason
 
 
-def unmade_reason(run: Path, name: str, iteration: int) -> str:
-    """Why an artifact of `MADE_FROM` has to be made, or made again; empty if it is up to date."""
+def _unmade_reason(run: Path, name: str, iteration: int) -> str:
+    """The reason why an artifact of `MADE_FROM` has to be made, or made again; empty if it is up to date."""
     place = artifact(run, name, iteration)
     inputs = recorded_inputs(place)
     if inputs is None:
@@ -80,12 +77,12 @@ def unmade_reason(run: Path, name: str, iteration: int) -> str:
             if len(inputs) == 1 or "failed" in shard.get("counts", {}):
                 continue  # judge.enabled: false, or a chat server has judged
         if artifact_digest(run, source, iteration) not in inputs:
-            return f"{place} was not made from {source_folder(run, source, iteration)} as it is now"
+            return f"{place} was not made from {_source_folder(run, source, iteration)} as it is now"
     return ""
 
 
 def policy_evaluated(run: Path, iteration: int) -> bool:
-    """Whether the checkpoints of the iteration, as they are now, have been evaluated, on every held-out split."""
+    """Whether the present checkpoints of the iteration have been evaluated on every held-out split."""
     policy = artifact_digest(run, "policy", iteration)
     for root in (run, *further_splits(run).values()):
         inputs = recorded_inputs(artifact(root, "eval_trajectories", iteration))
@@ -109,13 +106,13 @@ def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
 
 
 def artifact_digest(run: Path, name: str, iteration: int) -> str | None:
-    """The digest by which readers of the artifact record it; None if it is not complete."""
-    folder = source_folder(run, name, iteration)
+    """The digest of the artifact that its readers record; None if it is not complete."""
+    folder = _source_folder(run, name, iteration)
     known = is_complete(folder) or any((folder / file).is_file() for file in (RECORD, "config.json"))
     return digest(folder) if known else None
 
 
-def source_folder(run: Path, name: str, iteration: int) -> Path:
+def _source_folder(run: Path, name: str, iteration: int) -> Path:
     folder = artifact(run, name, iteration)
     if iteration == 1 and name in BEGINNING and not folder.exists():
         return artifact(run, BEGINNING[name], 0)
@@ -128,7 +125,7 @@ PLAN = Path("iterations.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The parts of a checkpoint to remove. `files`: their remaining files; `freed`: bytes that the disk gets back."""
+    """The parts of a checkpoint to remove. `files`: their remaining files. `freed`: bytes of disk space."""
 
     checkpoint: Path
     parts: tuple[str, ...]
@@ -137,13 +134,13 @@ class Removal:
 
     @property
     def shown(self) -> str:
-        """The parts that have files, in words."""
+        """The parts that have files, as text."""
         there = {path.relative_to(self.checkpoint).parts[0] for path in self.files}
         return ", ".join(part for part in self.parts if part in there)
 
 
 def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, awaited: bool) -> tuple[str, ...]:
-    """The parts of an iteration's checkpoints that may go. `awaited`: an evaluation is still to come."""
+    """The parts of an iteration's checkpoints that may be removed. `awaited`: an evaluation is still to come."""
     if not config.keep or not 0 < iteration <= finished - config.keep:
         return ()
     if awaited or (config.export_every and iteration % config.export_every == 0):
@@ -154,30 +151,28 @@ def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, 
 def removals(
     run: Path, config: CheckpointsConfig, *, finished: int, evaluations: Collection[int] = ()
 ) -> list[Removal]:
-    """The removals that a run with `finished` finished iterations allows, oldest first.
-
-    `evaluations`: the iterations that the plan wants evaluated.
-    """
+    """The removals in a run with `finished` iterations, oldest first. `evaluations`: iterations in the plan."""
     found = []
     for iteration in range(1, finished + 1):
         awaited = iteration in evaluations and not policy_evaluated(run, iteration)
         parts = unneeded_parts(iteration, config, finished=finished, awaited=awaited)
         for model in MODELS if parts else ():
             checkpoint = artifact(run, model, iteration)
-            files = part_files(checkpoint, parts)
+            files = tuple(
+                path
+                for part in parts
+                for path in sorted((checkpoint / part).rglob("*"))
+                if path.is_symlink() or not path.is_dir()
+            )
             if files and (checkpoint / RECORD).is_file():
                 found.append(Removal(checkpoint=checkpoint, parts=parts, files=files))
     freed = freed_bytes(one.files for one in found)
-    return [
-        Removal(checkpoint=one.checkpoint, parts=one.parts, files=one.files, freed=size)
-        for one, size in zip(found, freed, strict=True)
-    ]
+    return [replace(one, freed=size) for one, size in zip(found, freed, strict=True)]
 
 
 def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
-    """The bytes that the disk gets back from each group, if they are removed one after the other.
-
-    A file with several hard links gives its space back with the last of them, or not at all.
+    """The disk space that is freed by each group of files, if the groups are removed in order. A file with several hard
+    links frees its space with the last of them.
     """
     seen: Counter[tuple[int, int]] = Counter()
     freed = []
@@ -189,15 +184,6 @@ def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
             size += found.st_size if seen[found.st_dev, found.st_ino] == found.st_nlink else 0
         freed.append(size)
     return freed
-
-
-def part_files(checkpoint: Path, parts: Sequence[str]) -> tuple[Path, ...]:
-    return tuple(
-        path
-        for part in parts
-        for path in sorted((checkpoint / part).rglob("*"))
-        if path.is_symlink() or not path.is_dir()
-    )
 
 
 def prune_checkpoint(removal: Removal) -> None:
@@ -212,27 +198,29 @@ def prune_checkpoint(removal: Removal) -> None:
             raise UserError(
                 f"{path}: cannot be removed ({error.strerror or error}); mend that and call the stage again"
             ) from None
-    remove_empty_parts(checkpoint)
+    _remove_empty_parts(checkpoint)
 
 
-def remove_empty_parts(checkpoint: Path) -> None:
-    """Of the pruned parts the folders without a file, which a removal that was killed has left."""
+def _remove_empty_parts(checkpoint: Path) -> None:
+    """Remove the folders of pruned parts that have no file, which a killed removal may have left."""
     for part in pruned_parts(checkpoint):
         if not any(path.is_file() for path in (checkpoint / part).rglob("*")):
             shutil.rmtree(checkpoint / part, ignore_errors=True)
 
 
-def prune_run(run: Path, config: Config, *, plan: Path = PLAN) -> list[Removal]:
-    """Remove all that `removals` finds, and return it."""
+def prune_run(run: Path, config: Config, *, plan: Path = PLAN, dry_run: bool = False) -> list[Removal]:
+    """Remove all that `removals` finds, unless it is a `dry_run`. Returns the removals."""
     if not config.checkpoints.keep:
         return []
     finished, _ = finished_iterations(run)
     found = removals(run, config.checkpoints, finished=finished, evaluations=planned_evaluations(plan, run))
+    if dry_run:
+        return found
     for one in found:
         prune_checkpoint(one)
     for iteration in range(1, finished + 1):
         for model in MODELS:
-            remove_empty_parts(artifact(run, model, iteration))
+            _remove_empty_parts(artifact(run, model, iteration))
     return found
 
 
@@ -246,13 +234,10 @@ def planned_evaluations(plan: Path, run: Path) -> set[int]:
     return set(evaluations_of(content))
 
 
-APART = ("report",)  # a report with its own time would change with every call
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedDevice:
-    """A GPU that a call used, or with an empty `gpu` a CPU. `host`: if it is not the call's. `spans`: the times of its
-    use in seconds since the epoch, if that was not the whole call.
+    """A GPU that a call used, or a CPU if `gpu` is empty. `host`: of another machine. `spans`: times of use in seconds
+    since the epoch, if it was not used during the whole call.
     """
 
     gpu: str
@@ -264,8 +249,7 @@ class TimedDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
     """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `host`, `devices`, `part`: machine and slice as `rla.cli.calls` writes them. `figures`: added
-    by the environment.
+    outputs. `host`, `devices`, `part`: machine and slice as in `rla.cli.calls`. `figures`: of the environment.
     """
 
     stage: str
@@ -289,9 +273,8 @@ def calls_of(file: Path) -> list[TimedCall]:
 
 
 def current_calls(record: Any) -> list[TimedCall]:
-    """The calls of a record whose outputs have the origin of the last call; empty for stages of `APART`.
-
-    Raises KeyError, TypeError or ValueError if it is not a record of the times of a stage.
+    """The calls of a record whose outputs have the origin of the last call; empty for `report`, which would change with
+    every call if it had its own time. Raises KeyError, TypeError or ValueError for anything but a record of times.
     """
     stage, iteration = str(record["stage"]), int(record["iteration"])
     calls = [
@@ -304,19 +287,17 @@ def current_calls(record: Any) -> list[TimedCall]:
             origin=call["origin"],
             figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
             host=str(call["host"]),
-            devices=tuple(map(timed_device, call["devices"])),
+            devices=tuple(
+                TimedDevice(
+                    gpu=str(device["gpu"]),
+                    model=str(device["name"]),
+                    host=str(device.get("host", "")),
+                    spans=tuple((float(start), float(end)) for start, end in device.get("spans", ())),
+                )
+                for device in call["devices"]
+            ),
             part=str(call.get("slice", "")),
         )
         for call in record["calls"]
     ]
-    return [call for call in calls if call.origin in (None, calls[-1].origin) and stage not in APART]
-
-
-def timed_device(record: Any) -> TimedDevice:
-    """Raises KeyError, TypeError or ValueError as `current_calls` does."""
-    return TimedDevice(
-        gpu=str(record["gpu"]),
-        model=str(record["name"]),
-        host=str(record.get("host", "")),
-        spans=tuple((float(start), float(end)) for start, end in record.get("spans", ())),
-    )
+    return [call for call in calls if call.origin in (None, calls[-1].origin) and stage != "report"]

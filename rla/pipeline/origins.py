@@ -1,7 +1,7 @@
-"""How a stage works: the origin of its output, inputs that are missing in a fresh folder, and workers.
+"""The inputs of a stage, the origin of its outputs, and its division into slices.
 
-In a fresh folder the built-in tasks and an untrained model stand in for missing inputs. Only the conventional folders
-are filled in; a folder that was named by an option must exist.
+In a fresh folder the built-in tasks and an untrained model replace missing inputs. This fills only the folders of
+`rla.store.layout`; a folder that an option names must exist.
 
 `--slice i/n` and `--workers n` divide the work of a stage. Without them `generator.data_parallel` gives the number of
 workers on this machine.
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import config_digest, effective_parameters, resolved
-from rla.config.load import shown_value
+from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec, called_again
-from rla.processes.workers import run_workers, workers_of
+from rla.processes import run_workers, workers_of
 from rla.store.digests import digest
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.reading import read_manifest, read_rows
@@ -34,11 +34,11 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = (), also: str = "") -> Origin:
-    """The origin of this stage's outputs: digests of its sections of the config and of its inputs.
+    """The origin of this stage's outputs: digests of its sections of the config and of its inputs. Writes the run's
+    `config.yaml` if there is none.
 
-    Inputs are named by their role, not by their path, so that a run folder may be moved. `also`: anything else that the
-    output depends on, such as installed packages. From here on the run has a `config.yaml`. Raises UserError as
-    `refuse_apart` and `refuse_foreign` do.
+    Inputs are identified by their position, not by their path, so that a run folder may be moved. `also`: other
+    dependencies, such as installed packages. Raises UserError as `refuse_apart` and `refuse_foreign` do.
     """
     for path in inputs:
         refuse_apart(ctx.run, path)
@@ -59,9 +59,8 @@ def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str]
 
 
 def refuse_stale(made: Path, *, source: Path) -> None:
-    """Raise UserError if the shard `made` was made from another `source` than the present one.
-
-    A call that ended too early may have left it. A shard without recorded inputs was made by the user.
+    """Raise UserError if the shard `made` was made from an earlier version of `source`, as a killed call may leave it.
+    A shard without recorded inputs was made by the user.
     """
     inputs = read_manifest(made).get("input_digests", {}).values()
     if inputs and digest(source) not in inputs:
@@ -71,10 +70,7 @@ def refuse_stale(made: Path, *, source: Path) -> None:
 
 
 def refuse_apart(run: Path, made: Path) -> None:
-    """Raise UserError if shards that one call makes were made, or begun, from different origins.
-
-    A call that was killed after it had replaced one of them leaves that state.
-    """
+    """Raise UserError if shards that one call makes have different origins, as a killed call may leave them."""
     own = optional_record(made, MANIFEST) if made.is_dir() else None  # it may be a file of data
     for other in made_together(run, made) if own is not None else ():
         record = optional_record(other, MANIFEST) or optional_record(other, STARTED)
@@ -86,9 +82,8 @@ def refuse_apart(run: Path, made: Path) -> None:
 
 
 def refuse_foreign(made: Path, name: str | None) -> None:
-    """UserError for a shard that holds tasks of an environment other than `name`, or episodes that were played in one.
-
-    A task says its environment in a column. Of other shards the manifest does, unless it names no parameters.
+    """Raise UserError if a shard has tasks or episodes of an environment other than `name`. Tasks have a column with
+    their environment; other shards have it in the parameters of the manifest, if there are any.
     """
     found = optional_record(made, MANIFEST) if made.is_dir() else None
     if found is None or not name:
@@ -109,7 +104,7 @@ def refuse_foreign(made: Path, name: str | None) -> None:
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
-    """Run the scheduler; a single error inside its task group is raised as itself, so that its message stands alone."""
+    """Run the scheduler. The first error of its task group is raised without the group, to have its message alone."""
     try:
         asyncio.run(main)
     except BaseExceptionGroup as group:
@@ -128,16 +123,14 @@ def check_failures(
     of: str = "episodes failed",
     remedy: str = "mend the cause and call the stage again: it plays those groups anew",
 ) -> None:
-    """Fail loudly when more than a stated share failed."""
+    """Raise UserError if more than the share `limit` failed."""
     if total and failed / total > limit:
         raise UserError(f"{folder}: {failed} of {total} {of}, more than rollout.max_failed_share = {limit}; {remedy}")
 
 
 def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
-    """Run another stage of the same run with its default folders. Raises UserError in a slice, because all slices would
-    run it at once.
-
-    `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage.
+    """Run another stage of the same run with its default folders. `stage`: the name of a stage of the core, or the
+    `StageSpec` of a package's stage. Raises UserError in a slice, because all slices would run it at once.
     """
     spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
     if "slice" in ctx.options:
@@ -149,17 +142,16 @@ def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False
 
 
 def pool_of(ctx: StageContext, option: str = "pool") -> Path:
-    """The pool of the option; the first one is made if it is missing."""
+    """The pool of the option. The pool of iteration 1 is made if it is missing."""
     folder = ctx.path(option)
     if option not in ctx.paths and ctx.iteration <= 1:
-        whole_pool(ctx, folder, split=ctx.config.tasks.train_split)
+        _make_pool(ctx, folder, split=ctx.config.tasks.train_split)
     return folder
 
 
-def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
-    """Make the pool of `split` if it is missing, or finish one that a killed call has begun.
-
-    Raises UserError if that call had other parameters, such as a data set.
+def _make_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
+    """Make the pool of `split` if it is missing, or finish the pool of a killed call. Raises UserError if that call had
+    other parameters, such as a data set.
     """
     begun = folder.exists()
     if is_complete(folder):
@@ -174,33 +166,33 @@ def whole_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
 
 
 def held_out_pool(ctx: StageContext, split: str) -> Path:
-    """The pool of a held-out split of the config; it is made if it is missing at the first iteration."""
+    """The pool of a held-out split of the config. It is made at iteration 1 if it is missing."""
     root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
     folder = artifact(root, "test_tasks", 0)
     if ctx.iteration <= 1:
-        whole_pool(ctx, folder, split=split)
+        _make_pool(ctx, folder, split=split)
     return folder
 
 
 def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") -> Path:
-    """The checkpoint of the option; at the first iteration the initial model if nothing has been trained."""
+    """The checkpoint of the option; at iteration 1 the initial model if there is no checkpoint."""
     folder = ctx.path(option)
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder
     initial = artifact(ctx.run, f"init_{model}", 0)
     if not initial.exists():
-        whole_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
+        _make_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
         ensure(ctx, "init-model")
     if not option.startswith("init") and ctx.config.warm_start.enabled:
         ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
     return initial
 
 
-REPLACES = "RLA_REPLACES"  # set for the workers of a call that replaces a shard of another origin
+REPLACES = "RLA_REPLACES"  # environment variable of the workers of a call that replaces a shard of another origin
 
 
 def slice_of(ctx: StageContext) -> Slice:
-    """The slice that the options ask for. Raises UserError."""
+    """The slice by the options or by the number of workers. Raises UserError."""
     text, workers = ctx.options.get("slice"), ctx.options.get("workers")
     if text is not None and workers is not None:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
@@ -211,9 +203,9 @@ def slice_of(ctx: StageContext) -> Slice:
 
 
 def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
-    """Have workers do the work if this call is not a slice; whether they have done it. Raises UserError.
+    """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails.
 
-    `check` is called once before they start; they get the environment variables that it returns.
+    `check` is called before they start, and returns environment variables for them.
     """
     if writer.slice.index > 0:
         return False
@@ -234,7 +226,7 @@ def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mappi
 
 
 def counts_of(writer: ShardWriter) -> dict[str, Any]:
-    """The counts of the shard, or of the slice and the names of missing slices if it is not complete."""
+    """The counts of the shard, or of this slice with the names of missing slices if the shard is not complete."""
     if writer.slice.count == 1 or writer.slice.index == 0 or writer.complete:
         return dict(read_manifest(writer.folder, writer.kind)["counts"])
     found = slice_manifests(writer.folder, writer.slice.count)

@@ -1,246 +1,363 @@
-"""The run folder and the params file of a command.
+"""The loop of a folder, as `rla run` runs it: the outdated stages of dvc.yaml in order, each in its own process.
 
-A package brings pipelines with a folder of params files, a `Path`. `rla init --pipeline` offers those that name an
-environment, and `--env dice` reads the one that is called `dice-tiny`. Files of the core go before equal names:
+DVC finds outdated stages and their order. The processes of the stages are forked from one that has imported torch, so a
+run pays for that import once. After each stage its outputs go into `dvc.lock`, so that `dvc repro`, which calls plain
+`rla <stage>`, finds the stage up to date.
 
-    [project.entry-points."rla.pipelines"]
-    dice = "dice:PIPELINES"
-
-The name of a run changes with its overrides, and a run of other parameters is not replaced unasked.
+`ready_dvc` makes the `.dvc` folder, in a git repository or outside of one.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import fcntl
+import gc
+import logging
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from itertools import accumulate, takewhile
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from multiprocessing import forkserver, get_context, parent_process
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rla.config import Config, effective_parameters
-from rla.config.load import Differences, differences_text, flattened, parameter_differences, read_yaml
-from rla.envs.configured import load_config
+from rla.config.load import read_yaml
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
-from rla.plugins import loaded_path, registered
-from rla.store.layout import places_of, resource
-from rla.store.record import STARTED
-from rla.store.run_config import check_run_version, read_run_config, run_config_path
+from rla.processes import end_at_once, end_with_parent, end_with_stdin, exit_text
+from rla.store.atomic import write_text
 
-GROUP = "rla.pipelines"
-RUNS = Path("runs")
-SHOWN = 10  # runs that an error names
-SMALL = "params.yaml"  # the packaged small run, of ALFWorld
-SMALL_RUN = "alfworld-tiny"
-UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-LONGEST_NAME = 80  # characters of a name from --env
-ANY_ENVIRONMENT = "pipelines/small.yaml"  # the packaged small run of any environment
+if TYPE_CHECKING:
+    from dvc.stage import PipelineStage
+
+    from rla.config import Config
+    from rla.pipeline.plan import Plan
+
+PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
+LOOP = "RLA_LOOP"  # environment variable of a stage in a loop: how many iterations the loop has
+BRIEF = "RLA_BRIEF"  # environment variable of a stage that prints one line only
+PATIENCE = 60.0  # seconds in which a stage may save its progress after an interrupt
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A child inherits only the thread that forks, and no context of a GPU. numpy and pyarrow start threads when they are
+# imported, asking CUDA for its devices makes such a context, and polars cannot be kept from starting threads.
+FORKABLE = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "PYTHONSAFEPATH": "1",
+}
+PRELOADED = (
+    "pandas",  # pyarrow asks for it when it makes its first array
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "pydantic.type_adapter",
+    "rich.progress",
+    "rich.table",
+    "torch",
+    "tensorboard.plugins.text.summary_v2",
+    "transformers.models.qwen3.modeling_qwen3",
+    "rla.cli.app",
+    "rla.cli.calls",
+    "rla.cli.progress",
+    "rla.envs.alfworld.environment",
+    "rla.pipeline.run",
+    "rla.llm.transformers_engine",
+    "rla.models.load",
+    "rla.training.loop",
+    "rla.tracking",
+    "rla.tracking",
+    "rla.training.stage",
+    "stages.make_tasks",
+    "stages.init_model",
+    "stages.warm_start",
+    "stages.rollout",
+    "stages.score_steps",
+    "stages.validate_tasks",
+    "stages.train_policy",
+    "stages.train_rm",
+    "stages.adapt_env",
+    "stages.evaluate",
+)
 
 
-def params_file(given: Path | None, env: str | None = None) -> Path:
-    """The file given, else ./params.yaml, else the packaged small run.
+StageDone = Callable[[str, list[str]], None]
 
-    If `env` asks for another environment than the file's, the packaged small run of that environment, or of any.
+
+@runtime_checkable
+class Accompanies(Protocol):
+    """A member of classes that packages register (`rla.metrics.custom`)."""
+
+    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
+        """Called before `rla run` begins, with the plan as the user gave it. The returned function is called after each
+        stage with its name, such as `rollout@3`, and the names of the stages that follow; and with an empty name once
+        the report is printed.
+        """
+        ...
+
+
+def run_stages(*, say: Callable[[str], None], verbose: bool, done: StageDone | None = None) -> int:
+    """Run the outdated stages of ./dvc.yaml. Returns the exit status of the stage that failed, or 0.
+
+    `done` is called after each stage. Raises UserError if DVC cannot read its files.
     """
-    if given:
-        return given
-    local = Path(SMALL)
-    found = local if local.exists() else resource(SMALL)
-    if env is None or environment_of(found) == env:
-        return found
-    return packaged_files().get(f"{env}-tiny", resource(ANY_ENVIRONMENT))
+    start_server()
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+    from dvc.repo.reproduce import get_active_graph, plan_repro
 
-
-def packaged_files(broken: list[str] | None = None) -> dict[str, Path]:
-    """Name -> file below the `pipelines` of the core and of packages. `broken` gets an error for each registration that
-    cannot be read.
-    """
-    folders = [resource("pipelines")]
-    for entry in registered(GROUP).values():
-        try:
-            folders.append(loaded_path(entry, folder=True))
-        except UserError as error:
-            (broken if broken is not None else []).append(str(error))
-    found: dict[str, Path] = {}
-    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
-        found.setdefault(path.stem, path)
-    return found
-
-
-def run_and_params(
-    run: Path | None, given: Path | None, env: str | None = None, *, newest: bool = False
-) -> tuple[Path, Path]:
-    """A run and the file to read its parameters from: the run's own `config.yaml`, unless a file is `given` or `env`
-    asks for another environment.
-
-    Without a `run`, the run of the file; with `newest`, the newest stored run.
-    """
-    name = env.partition(":")[0] if env else None
-    file = params_file(given, name)
-    stored = newest and run is None and given is None and env is None
-    folder = existing_run(None) if stored else local_run(run) if run else default_run(file, env)
-    own = run_config_path(folder)
-    return folder, own if given is None and own.is_file() and name in (None, environment_of(own)) else file
-
-
-def local_run(run: Path) -> Path:
-    """`run`. Raises UserError for a URL, which would name a folder such as `s3:`."""
-    if re.match(r"[a-z][a-z0-9+.-]+:/", str(run)):
-        raise UserError(f"{run}: a URL; `rla pull URL RUN` copies the run here, and `rla push RUN URL` back")
-    return run
-
-
-def stored_runs() -> list[Path]:
-    """The runs below `runs`, the one first on which a stage has worked last."""
-    last = {run: last_worked(run) for run in RUNS.glob("*") if run.is_dir()}
-    return sorted((run for run, time in last.items() if time), key=lambda run: last[run], reverse=True)
-
-
-def last_worked(run: Path) -> float:
-    """When a stage that makes something of the run has last ended; 0 for a folder that is not a run."""
-    calls = [path for path in run.glob("timings/*.json") if not path.name.endswith("-report.json")]
-    times = [path.stat().st_mtime for path in (*calls, run_config_path(run)) if path.is_file()]
-    return max(times, default=0.0)
-
-
-def existing_run(run: Path | None) -> Path:
-    """`run`, or the newest of `stored_runs` if that is None. Raises UserError naming the stored runs."""
-    if run is not None and run.is_dir():
-        return run
-    found = stored_runs()
-    if run is None and found:
-        return found[0]
-    raise UserError(f"{f'{run}: no such run' if run else 'no run was named'}; {runs_text(found)}")
-
-
-def runs_text(found: Sequence[Path]) -> str:
-    """`stored runs: runs/a, runs/b`."""
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    names = ", ".join(map(str, found[:SHOWN]))
-    return f"stored runs: {names}{more}" if found else f"{RUNS} holds none yet"
-
-
-def environment_of(params: Path) -> str | None:
-    """The `env.name` that a file says, if any."""
-    section = params_content(params).get("env")
-    name = section.get("name") if isinstance(section, dict) else None
-    return name if isinstance(name, str) else None
-
-
-def params_content(params: Path) -> dict[str, Any]:
-    """The content of a file; empty if it is not a mapping, which reading its parameters will refuse."""
-    data = read_yaml(params, remedy="give --params a file such as params.yaml")
-    return data if isinstance(data, dict) else {}
-
-
-def default_run(params: Path, env: str | None = None) -> Path:
-    """`runs/<name>`: the `name` key of a params file, else the name of the file; for a params.yaml the name of its
-    environment, else of its folder.
-
-    `env`: the value of `--env`, such as dice:two. It names the run of the file for any environment, because two
-    environments are two runs.
-    """
-    if params == resource(ANY_ENVIRONMENT):
-        return RUNS / f"{safe_name(env or 'any')}-small"
-    said = params_content(params).get("name") if params.is_file() else None
-    if said:
-        return RUNS / str(said)
-    if params.name != SMALL:
-        return RUNS / params.stem
-    chosen = environment_of(params) if params.is_file() else None
-    return RUNS / (safe_name(chosen or params.resolve().parent.name) or "run")
-
-
-def safe_name(text: str) -> str:
-    """`text` as a part of a folder's name."""
-    return UNSAFE.sub("-", text).strip("-")[:LONGEST_NAME]
-
-
-LONGEST = 48  # characters that overrides add to a name
-DIGITS = 8  # of the digest in a name that cannot say all
-
-
-def override_suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
-    """`-credit.step_weight-0.5`: the changes of the overrides to a params file, as far as outputs depend on them.
-
-    Empty if nothing changes. If not all of it fits into `LONGEST` characters, the suffix has the first of the keys and
-    ends with a digest of all. Values are those of `config`, which has the overrides.
-    """
-    known, own = flattened(effective_parameters(config)), read_yaml(params, remedy="give --params a file") or {}
-    keys = {text.partition("=")[0] for text in overrides}
-    chosen = {key: value for key, value in known.items() if any(f"{key}.".startswith(f"{each}.") for each in keys)}
-    changed = {key: value for key, value in sorted(chosen.items()) if value_at(own, key) != value}
-    if not changed:
-        return ""
-    plain = ",".join(f"{key}={value}" for key, value in changed.items())
-    texts = [f"{key}-{value}" for key, value in changed.items()]
-    parts = [safe_name(text) for text in texts]
-    if parts == texts and len("-".join(parts)) <= LONGEST:
-        return f"-{'-'.join(parts)}"
-    room = LONGEST - DIGITS - 1
-    longer = accumulate([parts[0][:room], *parts[1:]], "{}-{}".format)
-    *_, kept = takewhile(lambda text: len(text) <= room, longer)
-    digest = hashlib.sha256(plain.encode()).hexdigest()[:DIGITS]
-    return f"-{kept}-{digest}"
-
-
-def value_at(data: Any, key: str) -> Any:
-    """The value of a dotted key of nested mappings; None if it is missing."""
-    return reduce(lambda node, name: node.get(name) if isinstance(node, Mapping) else None, key.split("."), data)
-
-
-def refuse_other_run(run: Path, config: Config, stages: Sequence[StageSpec]) -> None:
-    """Raise UserError if `run` has outputs of other parameters, which this call would replace.
-
-    Only parameters that a stage with an output, whole or begun, has read are compared.
-    """
-    if not run_config_path(run).exists():
-        return
-    check_run_version(run)
-    read = [path for spec in stages if has_output(run, spec) for path in spec.sections]
-    found = run_differences(read_run_config(run), config, read) if read else {}
-    if found:
-        raise UserError(
-            f"{run}: made with {differences_text(found)}; name another run (--run, make run RUN=...), or replace what "
-            "depends on that (--overwrite, make run OVERWRITE=1)"
-        )
-
-
-def run_differences(recorded: Mapping[str, Any], config: Config, sections: Sequence[str]) -> Differences:
-    """The differences from the parameters of a run, in the keys of `sections` that outputs depend on."""
-    now = flattened(effective_parameters(config, sections))
-    before = flattened(recorded)
-    if engine := value_at(recorded, "generator.own.engine"):
-        # outputs depend on the engine that computed (`GeneratorConfig.engine_name`), and the request is recorded
-        before |= {"generator.backend": engine}
-    return parameter_differences({key: value for key, value in before.items() if key in now}, now)
-
-
-def differing_parameters(run: Path, config: Config, sections: Sequence[str], *, read: Path) -> Iterator[str]:
-    """Notes about a call on `run` with the parameters of the file `read`: differences from the run's parameters, and
-    from a ./params.yaml about this run that was not read, in the keys of `sections` that outputs depend on.
-    """
-    own, local = run_config_path(run), Path(SMALL)
-    if not own.is_file():
-        return
+    logging.getLogger("dvc").setLevel(logging.WARNING)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",  # with this `rla`
+        "DVC_NO_ANALYTICS": "1",
+        LOOP: str(read_yaml(PLAN, remedy="call `rla plan`")["last"]),
+        **({} if verbose else {BRIEF: "1"}),
+    }
     try:
-        if found := run_differences(read_run_config(run), config, sections):
-            yield f"note: {own} has {differences_text(found)}"
-        if read == own and local.is_file() and run.name.partition("-seed")[0] == default_run(local).name:
-            unread = run_differences(read_run_config(run), load_config(local, [f"seed={config.seed}"]), sections)
-            if unread:
-                said = differences_text(unread, now="it has")
-                yield f"note: {local} is not read ({said}); --params {local} does that"
-    except UserError:  # a damaged file, which a stage rewrites, or a params.yaml that the call did not name
+        with TemporaryDirectory() as private, Repo() as repo:
+            repo.tmp_dir = private  # DVC's list of who uses which path, which a kill would leave torn for all others
+            with repo.scm_context(quiet=True):
+                stages = plan_repro(get_active_graph(repo.index.graph), repo.stage.collect("dvc.yaml"))
+                for place, stage in enumerate(stages, 1):
+                    with repo.lock:
+                        changed = stage.changed()
+                        if changed:
+                            stage.remove_outs()  # none that persists
+                    if not changed:
+                        if verbose:
+                            say(f"Stage '{stage.addressing}' didn't change, skipping")
+                        continue
+                    command = stage.cmd if isinstance(stage.cmd, str) else "\n".join(stage.cmd)
+                    if verbose:
+                        say(f"Running stage '{stage.addressing}':\n> {command}")
+                    if status := _run_forked(command, environment):
+                        say(f"{command}: {exit_text(status)}; the same call goes on from here")
+                        return status if status > 0 else 128 - status
+                    with repo.lock:
+                        _record(stage)
+                    if done is not None:
+                        done(stage.addressing, [one.addressing for one in stages[place:]])
+    except DvcException as error:
+        remedy = f"if {LOCK} is damaged, remove it: every stage then finds its outputs complete"
+        raise UserError(f"{Path.cwd()}: DVC says: {error}; {remedy}") from None
+    return 0
+
+
+def _record(stage: PipelineStage) -> None:
+    """Write inputs and outputs of the stage to dvc.lock, atomically; DVC itself would write the file in place."""
+    from dvc.stage.serialize import to_lockfile
+    from dvc.utils.serialize import dumps_yaml, load_yaml
+
+    stage.save(run_cache=False)
+    stage.commit()
+    lock: dict[str, Any] = load_yaml(LOCK) if LOCK.exists() else {"schema": "2.0", "stages": {}}
+    lock["stages"].update(to_lockfile(stage))
+    write_text(LOCK, dumps_yaml(lock))
+
+
+def start_server() -> None:
+    """Start the process that stages are forked from, unless it runs. It imports in the background, and ends with this
+    process only, because it ignores signals to the terminal's process group.
+    """
+    get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    before = dict(os.environ)
+    os.environ.update(FORKABLE)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _run_forked(command: str, environment: dict[str, str]) -> int:
+    """Run a command line in a process group of its own. Returns its exit status, negative for a signal. An interrupt is
+    passed on once, so that the stage can save its progress, and raised again.
+    """
+    process = get_context("forkserver").Process(target=become_stage, args=(command, environment, os.getcwd()))
+    process.start()
+    try:
+        process.join()
+    except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.ident or 0, signal.SIGINT)
+            process.join(PATIENCE)
+        raise
+    finally:
+        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.ident or 0, signal.SIGKILL)
+    return process.exitcode or 0
+
+
+def become_stage(command: str, environment: dict[str, str], folder: str) -> None:
+    """In the forked process: run the command and exit at once, because shutting the interpreter down takes longer."""
+    gc.freeze()  # a collection would copy every page that holds a Python object
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    end_with_parent()
+    threading.Thread(target=_end_with_run, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    status = 1
+    try:
+        words = shlex.split(command)
+        if words[:1] != ["rla"] or set(command) & set("\n|&;<>$`"):
+            status = subprocess.run(command, shell=True, check=False).returncode
+        else:  # a plain call of `rla` needs no shell
+            sys.argv = words
+            status = import_module("rla.cli.app").run(words[1:])  # by name: the command line imports this module
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    end_at_once(status)
+
+
+def _end_with_run() -> None:
+    """Kill this process group when the process of `rla run` is gone, however it died."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    """Run the loop of the working directory, as ablations do in the folder of an arm."""
+    end_with_stdin()
+    sys.exit(run_stages(say=lambda text: print(text, flush=True), verbose=True))
+
+
+DVC = (sys.executable, "-P", "-m", "dvc")  # of this environment, whatever PATH says
+WITHOUT_GIT = "core.no_scm"
+SAYS_WITHOUT_GIT = re.compile(r"^\s*no_scm\s*=", re.MULTILINE)
+LEVELS: dict[str, tuple[str, ...]] = {"config": (), "config.local": ("--local",)}  # file -> options of `dvc config`
+SITE_CACHE = ".dvc/tmp/site-cache"
+SAYS_SITE_CACHE = re.compile(r"^([ \t]*site_cache_dir[ \t]*=[ \t]*)(.*)$", re.MULTILINE)
+GIT_IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a project inside of git
+
+
+@contextlib.contextmanager
+def one_run(pipeline: Path) -> Iterator[None]:
+    """Lock the loop of this dvc.yaml until the block ends, because a second plan would replace the iterations.yaml of
+    the first. Raises UserError if another process holds the lock.
+    """
+    writable = os.access(pipeline, os.W_OK)  # NFS locks only files that are open for writing
+    with pipeline.open("r+b" if writable else "rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{pipeline}: another `rla run` is turning this loop; wait for its end, or turn yours in a folder of "
+                "its own (rla init FOLDER)"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+def ready_dvc(folder: Path) -> None:
+    """Make `folder` a project of DVC unless it is one already.
+
+    A project at the top of a git repository works with git, even if the repository is newer than the project. Without a
+    repository, or if the repository ignores `dvc.lock` as a clone of rla does, the project works without git.
+    """
+    folder = folder.resolve()
+    top = (folder / ".git").exists()
+    git = top and _git_follows_lock(folder)
+    if not (folder / ".dvc").exists():
+        begin_dvc(folder, git=git)
+    elif git:
+        _begin_git(folder)
+    elif not _without_git(folder) and (top or not any((parent / ".git").exists() for parent in folder.parents)):
+        _call_dvc(folder, "config", "--local", WITHOUT_GIT, "true")
+    own_site_cache(folder)
+
+
+def begin_dvc(folder: Path, *, git: bool = False) -> None:
+    """Make `folder` a project of DVC. `git`: DVC works with the git repository at `folder`.
+
+    `dvc init` runs in a temporary folder, whose `.dvc` is then renamed: a killed call leaves no half project, and of
+    two calls at once the first one wins.
+    """
+    with TemporaryDirectory(dir=folder, prefix=".init-") as made:
+        _call_dvc(Path(made), "init", "--no-scm", "--quiet")
+        if git:
+            _begin_git(Path(made))
+        if not (folder / ".dvcignore").exists():
+            (Path(made) / ".dvcignore").replace(folder / ".dvcignore")
+        try:
+            (Path(made) / ".dvc").rename(folder / ".dvc")
+        except OSError:
+            if not (folder / ".dvc").exists():
+                raise
+    own_site_cache(folder)
+
+
+def own_site_cache(folder: Path) -> None:
+    """Keep DVC's site cache in a folder of the project that only this user can write to. DVC's default lets every user
+    of the host write to it. A `core.site_cache_dir` that the user has chosen stays.
+    """
+    cache, local = folder.resolve() / SITE_CACHE, folder / ".dvc/config.local"
+    said = local.read_text() if local.is_file() else ""
+    chosen = SAYS_SITE_CACHE.search(said + (folder / ".dvc/config").read_text())
+    if chosen and not chosen[2].strip(" \t\"'").endswith(SITE_CACHE):
         return
+    with contextlib.suppress(FileExistsError):
+        cache.mkdir(mode=0o700, parents=True)
+    found = cache.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise UserError(
+            f"{cache}: not a folder of this user; remove it, or name another one by "
+            "`dvc config --local core.site_cache_dir FOLDER`"
+        )
+    cache.chmod(0o700)  # DVC makes it for everybody if it is missing
+    value = f"'{cache}'" if '"' in str(cache) else f'"{cache}"'  # bare, a comma or # would end it
+    if SAYS_SITE_CACHE.search(said):  # the project may have been moved or copied
+        text = SAYS_SITE_CACHE.sub(lambda found: f"{found[1]}{value}", said)
+    else:
+        core = "[core]\n" if "[core]\n" in said else ""
+        text = f"[core]\n    site_cache_dir = {value}\n" + said.replace(core, "", 1)
+    if text != said:
+        local.write_text(text)
 
 
-def has_output(run: Path, spec: StageSpec) -> bool:
-    """Whether the stage has made anything of the run that is still there, in any iteration."""
-    return any(
-        path.is_file() or any(not file.name.startswith((".", STARTED)) for file in path.iterdir())  # not only begun
-        for _, name in spec.writes
-        for path in places_of(run, name)
-    )
+def _git_follows_lock(folder: Path) -> bool:
+    """Whether the git repository in `folder` does not ignore dvc.lock; DVC refuses to work with a repository that does.
+    False if git is not installed or fails.
+    """
+    command = ["git", "check-ignore", "--quiet", "--no-index", "dvc.lock"]
+    try:
+        return subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=False).returncode == 1
+    except FileNotFoundError:
+        return False
+
+
+def _begin_git(folder: Path) -> None:
+    """Let the DVC project at the top of a git repository work with git."""
+    for name in _without_git(folder):
+        _call_dvc(folder, "config", *LEVELS[name], "--unset", WITHOUT_GIT)
+        if not (ignored := folder / ".dvc/.gitignore").exists():
+            ignored.write_text(GIT_IGNORED)
+
+
+def _without_git(folder: Path) -> list[str]:
+    """The configuration files of the DVC project that say whether it works without git."""
+    paths = {name: folder / ".dvc" / name for name in LEVELS}
+    return [name for name, path in paths.items() if path.is_file() and SAYS_WITHOUT_GIT.search(path.read_text())]
+
+
+def _call_dvc(folder: Path, *arguments: str) -> None:
+    with TemporaryDirectory() as cache:  # of this call alone: the project may not name one yet
+        space = os.environ | {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": cache}
+        subprocess.run([*DVC, *arguments], cwd=folder, env=space, check=True)

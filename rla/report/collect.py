@@ -1,6 +1,6 @@
-"""The metrics files of a run and the times of its stages, gathered into plain rows.
+"""The metrics of a run and the times of its stages, as plain rows.
 
-Whatever is missing (a run that is still going on, a stage that was skipped) is simply not there.
+A run may still be in progress, and a stage may have been skipped: metrics that do not exist are missing in the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rla.metrics.custom import joined_figures
 from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
 from rla.pipeline.finished import TimedCall, current_calls
-from rla.store.layout import PATHS, SPLITS, artifact, further_splits, numbered_folders
+from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
 from rla.store.record import MANIFEST, is_complete, read_json
 from rla.store.records import StopReason
@@ -40,46 +40,50 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """`iterations`: one row per iteration, keys of the metrics files, those of training prefixed `policy_` and `rm_`,
-    those of adaptation `tasks_`, the counts of the two shards `rollout_` and `judged_`. `seconds`: (iteration, stage)
-    -> seconds of its calls. `evaluations`, `gain`: of the main held-out split; `further`: of the others."""
+    """`iterations`: one row per iteration with the keys of its metrics files. Metrics of training have the prefixes
+    `policy_` and `rm_`, of adaptation `tasks_`, counts of shards `rollout_` and `judged_`. `evaluations` and `gain` are
+    of the main held-out split, `further` of the others.
+    """
 
     run: Path
     iterations: tuple[Row, ...]
     evaluations: tuple[Row, ...]
-    seconds: Mapping[tuple[int, str], float]
+    seconds: Mapping[tuple[int, str], float]  # of (iteration, stage)
     gain: Interval | None  # last evaluation minus the first
     further: tuple[HeldOut, ...] = ()
     # `balanced`, `mu` -> last evaluation minus the first, of the reward model on the frozen probe
     probe_change: Mapping[str, Interval] = field(default_factory=dict)
-    figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # of services
-    setting: Setting = field(default_factory=Setting)  # what its warnings are about
+    figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # from packages
+    setting: Setting = field(default_factory=Setting)  # the parameters that warnings depend on
 
     @property
     def held_out(self) -> tuple[HeldOut, ...]:
-        """All held-out splits, the main one first; its name is empty where no evaluation says it."""
+        """All held-out splits, the main one first. Its name is empty if no evaluation gives it."""
         named = next((row["split"] for row in self.evaluations if "split" in row), "")
         return (HeldOut(split=named, evaluations=self.evaluations, gain=self.gain), *self.further)
 
 
 def collect(run: Path) -> RunSummary:
-    """Read all metrics below `run`. Raises UserError for a file that is not JSON."""
+    """Read all metrics of a run. Raises UserError for a file that is not JSON."""
     main = held_out(run, "")
+    figures: dict[tuple[int, str], list[Mapping[str, float]]] = {}
+    for calls in recorded_calls(run):
+        figures.setdefault((calls[0].iteration, calls[0].stage), []).extend(one.figures for one in calls if one.figures)
     return RunSummary(
         run=run,
         iterations=tuple(iteration_row(run, number) for number in numbered_folders(run) if number > 0),
         evaluations=main.evaluations,
         seconds=seconds_of(run),
-        figures=figures_measured(run),
+        figures={key: joined_figures(found) for key, found in sorted(figures.items()) if found},
         gain=main.gain,
-        probe_change=probe_change_of(run, main.evaluations),
-        setting=recorded_setting(run),
+        probe_change=_probe_change(run, main.evaluations),
+        setting=_recorded_setting(run),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
 
 
-def recorded_setting(run: Path) -> Setting:
-    """By the `config.yaml` of a run; the defaults if it has none, or is of an environment that is not installed."""
+def _recorded_setting(run: Path) -> Setting:
+    """From the run's `config.yaml`; the defaults if there is none, or if its environment is not installed."""
     try:
         return setting_of(from_mapping(read_run_config(run), where=str(run_config_path(run))))
     except UserError:
@@ -94,18 +98,18 @@ def setting_of(config: Config) -> Setting:
 
 
 def held_out(root: Path, split: str) -> HeldOut:
-    """The evaluations below the root of a held-out split, which for the main one is the run."""
+    """The evaluations on a held-out split. `root`: the folder of the split; for the main split, the run."""
     evaluations = tuple(
         {"iteration": number, **read_json(artifact(root, "eval_metrics", number))}
         for number in numbered_folders(root / "eval")
         if artifact(root, "eval_metrics", number).exists()
     )
-    gain = gain_of(root, [row["iteration"] for row in evaluations])
-    return HeldOut(split=split, evaluations=evaluations, gain=gain)
+    ends = [artifact(root, "eval_trajectories", row["iteration"]) for row in (*evaluations[:1], *evaluations[1:][-1:])]
+    return HeldOut(split=split, evaluations=evaluations, gain=gain_between(*ends) if len(ends) == 2 else None)
 
 
 def iteration_row(run: Path, number: int) -> Row:
-    """All metrics of one iteration, flat."""
+    """All metrics of one iteration, as one flat row."""
     row: Row = {"iteration": number, **json_or_empty(artifact(run, "metrics", number))}
     for prefix, name in (("policy_", "policy"), ("rm_", "rm")):
         found = json_or_empty(artifact(run, name, number) / "metrics.json")
@@ -120,52 +124,41 @@ def json_or_empty(path: Path) -> Row:
     return read_json(path) if path.exists() else {}
 
 
-def seconds_of(run: Path) -> dict[tuple[int, str], float]:
-    """Seconds of every stage, of the calls that made what lies there now. Raises UserError for a damaged record."""
+def seconds_of(run: Path, *, strict: bool = True) -> dict[tuple[int, str], float]:
+    """(iteration, stage) -> seconds of the calls that made the present outputs. `strict`: as for `recorded_calls`."""
     seconds: dict[tuple[int, str], float] = {}
-    for calls in recorded_calls(run):
+    for calls in recorded_calls(run, strict=strict):
         key, spent = (calls[0].iteration, calls[0].stage), sum(call.seconds for call in calls)
-        seconds[key] = max(spent, seconds.get(key, 0.0))  # slices run side by side: the longest counts
+        seconds[key] = max(spent, seconds.get(key, 0.0))  # slices run at the same time: the longest counts
     return seconds
 
 
-def figures_measured(run: Path) -> dict[tuple[int, str], dict[str, float]]:
-    """(iteration, stage) -> what its calls measured, slices included. Raises UserError for a damaged record."""
-    found: dict[tuple[int, str], list[Mapping[str, float]]] = {}
-    for calls in recorded_calls(run):
-        found.setdefault((calls[0].iteration, calls[0].stage), []).extend(one.figures for one in calls if one.figures)
-    return {key: joined_figures(figures) for key, figures in sorted(found.items()) if figures}
-
-
-def recorded_calls(run: Path) -> Iterator[list[TimedCall]]:
-    """The calls of each record of times that has some. Raises UserError for a damaged one."""
+def recorded_calls(run: Path, *, strict: bool = True) -> Iterator[list[TimedCall]]:
+    """The calls in each record of times. `strict`: a damaged record raises UserError; otherwise it is skipped."""
     for path in sorted((run / "timings").glob("*.json")):
         try:
             calls = current_calls(read_json(path))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (UserError, KeyError, TypeError, ValueError, AttributeError) as error:
+            if not strict:
+                continue
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
         if calls:
             yield calls
 
 
-def gain_of(run: Path, evaluated: list[int]) -> Interval | None:
-    """Success of the last evaluation minus the first, with its 95% interval over tasks; None without two."""
-    if len(evaluated) < 2:
-        return None
-    return gain_between(*(artifact(run, "eval_trajectories", number) for number in (evaluated[0], evaluated[-1])))
-
-
 def gain_between(before: Path, after: Path) -> Interval | None:
-    """The same of two folders of episodes; None unless both are complete."""
+    """The success in the folder `after` minus `before`, with its 95% interval over tasks; None unless both shards are
+    complete.
+    """
     if not (is_complete(before) and is_complete(after)):
         return None
     return difference(task_outcomes(before), task_outcomes(after))
 
 
-def probe_change_of(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval]:
-    """Of the last evaluation that has a figure of the probe minus the first; empty without two of the same probe whose
-    votes are there.
-    """
+def _probe_change(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval]:
+    """The last evaluation on the frozen probe minus the first; empty unless the votes of both are there."""
     probe = artifact(run, "probe_trajectories", 0)
     measured = [row["iteration"] for row in evaluations if row.get("probe_balanced") is not None]
     judged = [artifact(run, "probe_scores", number) for number in measured]
@@ -177,7 +170,7 @@ def probe_change_of(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:
-    """task id -> whether each episode was won, without episodes that ended because their environment failed."""
+    """task id -> whether each of its episodes was won. Episodes whose environment failed are left out."""
     won: dict[str, list[bool]] = {}
     for row in read_rows(folder, "trajectories", ["task_id", "outcome", "stop_reason"]):
         if row["stop_reason"] != StopReason.ENV_ERROR:
@@ -185,17 +178,7 @@ def task_outcomes(folder: Path) -> dict[str, list[bool]]:
     return won
 
 
-def artifact_places(run: Path) -> list[tuple[str, str]]:
-    """(artifact, folder) of every output of a run; `<i>` stands for the iteration."""
-    names = [name for name in PATHS if not name.startswith("previous_")]
-    found = [(name, str(run / PATHS[name].format(i="<i>", p=""))) for name in names]
-    of_split = ("test_tasks", "eval_trajectories", "eval_metrics") if further_splits(run) else ()
-    return found + [
-        (f"{name}, further splits", str(run / SPLITS / "<split>" / PATHS[name].format(i="<i>"))) for name in of_split
-    ]
-
-
 def titled_splits(summary: RunSummary) -> list[HeldOut]:
-    """Every held-out split with its name, which the only split of a run does not need."""
+    """Every held-out split with its name. If there is only one split, its name is empty."""
     main, *further = summary.held_out
     return [main if further else replace(main, split=""), *further]

@@ -21,14 +21,13 @@ from rla.config.sections import GuardName, JudgeConfig, PolicyConfig
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.folding import one_line, printable
 from rla.models.tokenizer import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import SPLITS, artifact
 from rla.store.record import is_complete
 from rla.store.records import Step, StepScore
 from rla.store.texts import counted
-from rla.thoughts import open_thought
+from rla.text import one_line, open_thought, printable
 
 if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.config.load import differences_text, parameter_differences, shown_value
+from rla.config.schema import differences_text, parameter_differences, shown_value
 from rla.errors import UserError
 from rla.store.atomic import json_text, write_content
 from rla.store.layout import making_call, rerun

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla import __version__
-from rla.config.load import shown_value
+from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.store.atomic import alone_in, unwritable, write_atomic
 from rla.store.layout import rerun

@@ -29,7 +29,7 @@ from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.processes.ranks import flag, rank, world
+from rla.processes import flag, rank, world
 from rla.training.cost import return_freed_memory
 from rla.training.tensors import StoredTensor
 

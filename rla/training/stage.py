@@ -24,8 +24,7 @@ from rla.models.verifying import verify_model
 from rla.pipeline.context import StageContext, called_again
 from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
-from rla.processes.launch import launch, launcher
-from rla.processes.ranks import launched, world
+from rla.processes import launch, launched, launcher, world
 from rla.seeds import derive
 from rla.store.reading import read_manifest, stream_rows
 from rla.store.record import read_json
@@ -140,7 +139,7 @@ def train_stage(
         if not launched():
             free_memory(ctx.config.generator)
 
-        from rla.tracking.trackers import Trackers
+        from rla.tracking import Trackers
 
         with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla.processes.ranks import end_at_once, end_with_parent
+from rla.processes import end_at_once, end_with_parent
 from tests.attack.areas import HANGS
 from tests.attack.preparing import Mode, armed
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.__main__ import SPIN
-from rla.cli.loop import FORKABLE, PRELOADED
+from rla.pipeline.run import FORKABLE, PRELOADED
 
 TOP = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("file_operations.c")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from rla.cli.loop import FORKABLE, PRELOADED
+from rla.pipeline.run import FORKABLE, PRELOADED
 from tests.integration.pipelines import environment, until
 
 CLIENT = """#!{python} -IS

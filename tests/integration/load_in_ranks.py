@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
-from rla.processes.ranks import leave, rank
+from rla.processes import leave, rank
 from rla.training.batches import StoredSequences, write_sequences
 from rla.training.prepare import PreparedStage, prepare
 from rla.training.shared import Compute, Ranks

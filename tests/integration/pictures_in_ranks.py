@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rla.config.training import TrainConfig
 from rla.models.vision import load_vision
-from rla.processes.ranks import leave
+from rla.processes import leave
 from rla.training.loop import train
 from rla.training.sequences import TrainingSequence
 from tests.seeing import png_of

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
-from rla.cli.loop import become_stage, start_server
+from rla.pipeline.run import become_stage, start_server
 from rla.store.layout import resource
 
 PARAMS = """

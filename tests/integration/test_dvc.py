@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla.pipeline.dvc_project import ready_dvc
 from rla.pipeline.plan import Plan, write_plan
-from rla.report.series import Line, Panel, write_curves
+from rla.pipeline.run import ready_dvc
+from rla.report.curves import Line, Panel, write_curves
 from rla.store.layout import resource
 from stages import STAGES
 

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 
 from rla.cli.app import run
 from rla.errors import UserError
-from rla.processes.launch import launcher
-from rla.processes.ranks import LAUNCHED
+from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
 from rla.training.state import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
-from rla.processes.ranks import flag, leave
+from rla.processes import flag, leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 

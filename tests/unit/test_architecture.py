@@ -15,7 +15,7 @@ from rla.envs.protocols import Env
 from rla.envs.registry import REQUIRED
 
 TOP = Path(__file__).parents[2]
-BASE = {"errors", "plugins", "seeds", "thoughts", "folding", "rla"}  # the root of the package holds the version
+BASE = {"errors", "plugins", "seeds", "text", "rla"}  # the root of the package holds the version
 DATA = BASE | {"store", "config"}
 PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
 WORK = PARTS | {"pipeline"}
@@ -25,8 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "plugins": {"errors"},
     "seeds": set(),
-    "thoughts": set(),
-    "folding": set(),
+    "text": set(),
     "store": {"errors", "plugins", "rla", "config"},  # YAML, the version
     "config": {"errors", "plugins", "rla"},
     "processes": DATA,
@@ -42,16 +41,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rollouts": WORK,
     "training": WORK | {"tracking"},
     "adaptation": WORK,
-    "showing": WORK | {"rollouts"},
-    "report": WORK | {"adaptation", "showing", "tracking"},
+    "report": WORK | {"adaptation", "rollouts", "tracking"},
     "stages": WORK | {"rollouts", "training", "adaptation", "report"},
-    "cli": WORK
-    | {
-        "report",
-        "showing",
-        "stages",
-        "tracking",
-    },
+    "cli": WORK | {"report", "stages", "tracking"},
     "__main__": {"cli", "processes"},
 }
 # A package of packages/ -> those that it may import beside the core.

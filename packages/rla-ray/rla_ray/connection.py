@@ -11,7 +11,7 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.plugins import from_checkout
-from rla.processes.devices import UsedDevice, model_name, uuid_of
+from rla.processes import UsedDevice, gpu_and_model
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds
@@ -60,8 +60,9 @@ def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
 
     host = platform.node()
     found = [
-        UsedDevice(host=host, gpu=f"{number}{uuid_of(place)}", model=model_name(place))
+        UsedDevice(host=host, gpu=gpu, model=model)
         for place, number in enumerate(ray.get_gpu_ids())
+        for gpu, model in [gpu_and_model(str(number), place)]
     ]
     return tuple(found) or (UsedDevice(host=host),)
 

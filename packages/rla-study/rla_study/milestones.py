@@ -19,19 +19,18 @@ from typing import Any
 import polars as pl
 
 from rla.config import Config
-from rla.config.checks import LORA_RANKS
+from rla.config.load import LORA_RANKS
 from rla.errors import UserError
 from rla.models.adapters import parts_of
 from rla.models.checkpoint import open_checkpoint
 from rla.pipeline.plan import Plan
-from rla.processes.workers import usable_cores
-from rla.report.build import Passed
+from rla.pipeline.run import StageDone
+from rla.processes import usable_cores
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
-from rla.report.render import terminal_width
+from rla.report.episodes import Excerpt, Played, episode_frame, evaluated_in, shown_episodes
+from rla.report.render import draw, terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
-from rla.showing.drawing import draw
-from rla.showing.episodes import Excerpt, Played, episode_frame, evaluated_in, read_episodes_whole
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.record import read_json
 from rla.store.records import StopReason
@@ -42,9 +41,9 @@ ENDS = 2  # steps at the beginning and at the end of an episode that is shown in
 
 
 class DuringRun:
-    """Registered in the group `rla.tables`; it has the member of `rla.report.build.Accompanies`."""
+    """Registered in the group `rla.tables`; it has the member of `rla.pipeline.run.Accompanies`."""
 
-    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> Passed:
+    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
         milestones = Milestones(plan=plan, run=run, config=config, say=say)
         milestones.begin()
         return milestones.passed
@@ -159,7 +158,7 @@ def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
     """
     table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
     ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
-    whole = read_episodes_whole(played, ids, config, labels=pl.DataFrame(schema=LABELS))
+    whole = shown_episodes(played, ids, config, labels=pl.DataFrame(schema=LABELS))
     ends = {name: {step.index for step in (*one.steps[:ENDS], *one.steps[-ENDS:])} for name, one in whole.items()}
     return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 

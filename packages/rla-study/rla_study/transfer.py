@@ -42,7 +42,7 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
     """Raises UserError for whatever the URL, the store, the disk or the names of files refuse."""
     import fsspec
 
-    from rla.pipeline.run import existing_run, local_run
+    from rla.pipeline.plan import existing_run, local_run
 
     run = existing_run(run) if pushing else local_run(run)
     if not URL.fullmatch(url):

@@ -21,7 +21,7 @@ from rla.envs.pool.pool import EnvironmentPool
 from rla.envs.protocols import Measured, Pooled, Shares, Spreads
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.processes.workers import usable_cores
+from rla.processes import usable_cores
 from rla.store.records import Task
 
 MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]

@@ -27,7 +27,7 @@ from typing import Any
 from rla.envs.observation import Environment, EnvironmentFailure, Observation, checked_observation
 from rla.envs.pool.wire import PoolMessage, failure_message, from_observation, receive_pool_message, send
 from rla.errors import UserError
-from rla.processes.ranks import end_with_parent
+from rla.processes import end_with_parent
 from rla.store.records import Task
 
 Maker = Callable[[Task], Environment]

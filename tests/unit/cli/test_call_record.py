@@ -14,7 +14,7 @@ import pytest
 import rla
 from rla.cli.app import run
 from rla.cli.calls import call_facts, git_revision, in_git, package_versions, used_gpus
-from rla.cli.loop import print_report
+from rla.cli.commands import print_report
 from rla.cli.progress import LineProgress
 from rla.pipeline.context import StageContext
 from rla.report.collect import seconds_of

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from rla.cli.calls import is_error
-from rla.cli.progress import BRIEF, LOOP, StageAccount, make_progress, summary_lines
+from rla.cli.progress import ClosingLine, make_progress
 from rla.pipeline.context import StageContext
+from rla.pipeline.run import BRIEF, LOOP
 from rla.store.layout import artifact
 from stages import STAGES
 from tests.unit.builders import configured
 from tests.unit.pipeline.run_records import finished_run, record
 
 
-def account(stage: str, run: Path, iteration: int = 2, **paths: Path) -> StageAccount:
+def account(stage: str, run: Path, iteration: int = 2, **paths: Path) -> ClosingLine:
     spec = next(spec for spec in STAGES if spec.name == stage)
-    return StageAccount(
+    return ClosingLine(
         ctx=StageContext(
             spec=spec,
             stages=STAGES,
@@ -71,12 +71,9 @@ def test_a_loop_stands_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert account("warm-start", run).line().startswith("warm-start ")
 
 
-def test_the_text_of_a_report_stands_last() -> None:
-    assert summary_lines({"text": "a\nb\n", "won": 3}, "report made report in 1.0 s") == [
-        "won: 3",
-        "report made report in 1.0 s",
-        "a\nb",
-    ]
+def test_the_text_of_a_report_stands_last(tmp_path: Path) -> None:
+    won, closing, text = account("report", tmp_path).lines({"text": "a\nb\n", "won": 3})
+    assert (won, text) == ("won: 3", "a\nb") and closing.startswith("report ")
 
 
 def test_a_brief_loop_has_one_line_of_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +81,7 @@ def test_a_brief_loop_has_one_line_of_a_stage(tmp_path: Path, monkeypatch: pytes
     began = account("train-policy", run)
     record(run, "policy", 2)
     summary = {"policy": "x", "updates": 4, "loss": 0.03889, "success": 0.33594}
-    assert len(began.told(summary)) == 5
+    assert len(began.lines(summary)) == 5
     monkeypatch.setenv(BRIEF, "1")
-    (line,) = began.told(summary)
+    (line,) = began.lines(summary)
     assert re.sub(r"in [\d.]+ s", "in 0 s", line) == "train-policy made 2/policy in 0 s; success 0.3359, updates 4"
-
-
-def test_deepspeed_speaks_of_errors_alone() -> None:
-    import logging
-
-    levels = {level: is_error(logging.makeLogRecord({"levelno": level})) for level in (30, 40)}
-    assert levels == {logging.WARNING: False, logging.ERROR: True}

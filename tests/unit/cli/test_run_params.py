@@ -9,7 +9,7 @@ import pytest
 
 from rla.cli.app import run as call
 from rla.config import resolved
-from rla.pipeline.run import run_and_params
+from rla.pipeline.plan import run_and_params
 from rla.store.layout import resource
 from rla.store.run_config import write_run_config
 from rla.store.shards import write_shard

@@ -20,7 +20,7 @@ from rla.envs.pool.hosting import environments
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.factory import free_memory, make_generator
-from rla.pipeline.run import run_differences
+from rla.pipeline.plan import run_differences
 from tests.unit.builders import configured
 from tests.unit.training.builders import tiny_model
 

@@ -14,7 +14,7 @@ from rla.config import config_digest, resolved
 from rla.config.sections import TasksConfig
 from rla.envs.configured import load_config, schema_of_params
 from rla.errors import UserError
-from rla.pipeline.run import environment_of, packaged_files
+from rla.pipeline.plan import environment_of, packaged_files
 from rla.store.layout import resource
 from tests.unit.builders import configured
 

@@ -32,7 +32,7 @@ from rla.errors import UserError
         ("seed: !!int ''", "a value cannot be read"),
         ("seed: !!bool x", "a value cannot be read"),
         ("seed: " + "9" * 50_000, "a value cannot be read"),
-        ('env: {name: "a\\0b"}', "a character that no text has"),
+        ('env: {name: "a\\0b"}', "a null character"),
         ('env: {name: "\\ud800"}', "a value cannot be read"),
         ("a" * (1 << 21), "longer than"),
         ("a: 1\n---\nb: 2", "found another document, line 2"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla import __version__
-from rla.cli.show import listed
+from rla.cli.commands import listed
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.registry import Installed, environment, installed_environments, installed_list, params_of
 from rla.errors import UserError

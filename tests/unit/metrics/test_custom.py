@@ -13,11 +13,10 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.metrics import custom
 from rla.metrics.custom import Figure, add_metrics, brought_numbers, joined_figures, told_figures
-from rla.report.build import page_of_run, tables_of_run
 from rla.report.collect import RunSummary
-from rla.report.render import Section
-from rla.report.series import held_out_points, history_rows, iteration_points, panels
-from rla.report.tables import Table
+from rla.report.curves import panels, report_figures, run_points
+from rla.report.render import Section, page_of_run
+from rla.report.tables import Table, tables_of_run
 from rla.store.atomic import write_json
 from rla.store.records import Task
 from tests.unit.builders import configured, task
@@ -81,15 +80,15 @@ def test_a_figure_has_a_curve_for_iterations_and_evaluations_and_a_series(tmp_pa
     drawn = {panel.name: panel for panel in panels(summary)}
     assert [(line.label, line.y) for line in drawn["jumps"].lines] == [("training tasks", (4,)), ("held out", (3,))]
     assert (drawn["high"].unit, drawn["high"].lines[0].y) == ("%", (25.0,))
-    assert {"jumps": 4, "high": 0.25}.items() <= history_rows(summary)[0].items()
+    assert {"jumps": 4, "high": 0.25}.items() <= report_figures(summary)["history.json"][0].items()
 
 
 def test_trackers_get_figures_with_a_tag_and_numbers_with_a_name(tmp_path: Path) -> None:
     for place in ("1", "eval/1"):
         (tmp_path / place).mkdir(parents=True)
         write_json(tmp_path / place / "metrics.json", {"success": 0.5, "split": "test", "jumps": 3})
-    assert [point.values["body/jumps"] for point in iteration_points(tmp_path)] == [3.0]
-    (point,) = held_out_points(tmp_path)
+    iteration, point = run_points(tmp_path)
+    assert iteration.values["body/jumps"] == 3.0
     assert (point.values["body/jumps on test"], point.values["jumps@2/test"]) == (3.0, 3.0)
     assert brought_numbers({"jumps": 1}) == {"jumps@2": 1}
 

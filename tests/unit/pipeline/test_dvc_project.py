@@ -14,8 +14,8 @@ import yaml
 
 from rla.cli.app import run
 from rla.errors import UserError
-from rla.pipeline.dvc_project import DVC, begin_dvc, one_run, own_site_cache, ready_dvc
 from rla.pipeline.plan import begin_folder
+from rla.pipeline.run import DVC, begin_dvc, one_run, own_site_cache, ready_dvc
 
 TOP = Path(__file__).resolve().parents[3]
 OF_CLONE = (".gitignore", ".dvcignore", ".dvc/.gitignore", ".dvc/config", "dvc.yaml", "params.yaml")

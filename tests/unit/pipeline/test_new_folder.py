@@ -12,8 +12,17 @@ import yaml
 
 from rla.envs.configured import load_config
 from rla.errors import UserError
-from rla.pipeline.plan import FILES, IGNORED, Plan, begin_folder, pipelines, recipe_call, refuse_unnamed, run_folder
-from rla.pipeline.run import params_file
+from rla.pipeline.plan import (
+    FILES,
+    IGNORED,
+    Plan,
+    begin_folder,
+    params_file,
+    pipelines,
+    recipe_call,
+    refuse_unnamed,
+    run_folder,
+)
 from rla.store.atomic import write_text
 from rla.store.layout import resource
 

@@ -18,7 +18,7 @@ from rla.metrics.diagnostics import balance, judge_metrics
 from rla.metrics.process import process_metrics
 from rla.pipeline.context import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
-from rla.report.series import HISTORY
+from rla.report.curves import HISTORY
 from rla.rollouts.labels import LABELS
 from rla.store.layout import artifact, resource
 from stages import STAGES

@@ -11,12 +11,12 @@ import pytest
 
 import rla.__main__ as entry
 import rla.cli.app
-import rla.processes.ranks
-from rla.processes.ranks import LAUNCHED
+import rla.processes
+from rla.processes import LAUNCHED
 
 LEAVING = """
 import atexit, sys, threading, time
-from rla.processes.ranks import leave
+from rla.processes import leave
 
 class Kept:
     def __del__(self):
@@ -76,7 +76,7 @@ def test_a_launched_process_leaves_with_the_status_of_its_command(
     if variable is not None:
         monkeypatch.setenv(variable, "2")
     monkeypatch.setattr(entry, "end_with_parent", lambda: None)
-    monkeypatch.setattr(rla.processes.ranks, "leave", leave)
+    monkeypatch.setattr(rla.processes, "leave", leave)
     monkeypatch.setattr(rla.cli.app, "run", command)
     with pytest.raises(SystemExit) as end:
         entry.main()

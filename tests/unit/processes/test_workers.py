@@ -9,8 +9,7 @@ import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes import workers
-from rla.processes.workers import gpu_shares, run_workers, worker_environment, workers_of
+from rla.processes import gpu_shares, run_workers, worker_environment, workers_of
 from rla.store.slices import slices
 
 
@@ -72,7 +71,7 @@ def test_workers_are_told_what_was_found_for_all_of_them(monkeypatch: pytest.Mon
         told.append(environment["FOUND"])
         return subprocess.Popen(["true"], stderr=subprocess.PIPE)
 
-    monkeypatch.setattr(workers, "start_worker", started)
+    monkeypatch.setattr("rla.processes.start_worker", started)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = GeneratorConfig(backend="scripted")
     failed = run_workers(["rollout"], slices(2), generator=config, asked="--workers", more={"FOUND": "here"})

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rla.metrics.intervals import Interval
-from rla.report.build import headline
 from rla.report.collect import HeldOut, Row, RunSummary
+from rla.report.curves import panels, svg
 from rla.report.render import curves_section, report_page
-from rla.report.series import panels, svg
+from rla.report.tables import headline
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
 

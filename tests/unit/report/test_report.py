@@ -10,22 +10,17 @@ import pytest
 
 from rla.cli.app import run
 from rla.errors import UserError
-from rla.report.build import tables_of_run
-from rla.report.collect import collect
+from rla.report.collect import RunSummary, collect
 from rla.report.render import as_markdown, as_text, column_widths, fitting, report_page, tables_section
-from rla.report.tables import (
-    Table,
-    against_fact,
-    difficulty_table,
-    evaluation,
-    limits_table,
-    reward_model,
-    times,
-    training,
-)
+from rla.report.tables import Table, tables_of_run
 from rla.store.record import MANIFEST
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
+
+
+def tables(summary: RunSummary) -> dict[str, Table]:
+    """Title -> table, of those with rows."""
+    return {table.title: table for table in tables_of_run(summary)}
 
 
 def write(path: Path, data: Any) -> None:
@@ -66,7 +61,7 @@ def timing(iteration: int, stage: str, *seconds: float) -> dict[str, Any]:
 
 
 def test_training_cells(played: Path) -> None:
-    first, second = training(collect(played)).rows
+    first, second = tables(collect(played))["Training"].rows
     assert first == (*("1", "50.0%", "41.2-58.8%", "12.3", "75.0%", "1.26", "4", "3", "2", "1", "0.0123", "0.500"),)
     assert second == ("2", "62.5%", *("-",) * 10)
 
@@ -77,14 +72,13 @@ def test_cells_of_the_reward_model_and_of_difficulty(played: Path) -> None:
     found |= {"importance_ratio_median": 3.0, "importance_ratio_max": 7.0, "one_sided_tasks": 0.25, "good_steps": 0.4}
     write(played / "1/metrics.json", found)
     summary = collect(played)
-    assert reward_model(summary).rows == (("1", "75.0%", "50.0%", "1.25", "4.6%", "-", "-", "-"),)
-    assert against_fact(summary).rows == (("1", "65.0%", "60.0-70.0%", *["-"] * 8, "1.30"),)
-    assert difficulty_table(summary).rows == (("1", "3.00", "-", "7.00", "25.0%", "40.0%", *["-"] * 3),)
+    assert tables(summary)["Reward model"].rows == (("1", "75.0%", "50.0%", "1.25", "4.6%", "-", "-", "-"),)
+    assert tables(summary)["Reward model against fact"].rows == (("1", "65.0%", "60.0-70.0%", *["-"] * 8, "1.30"),)
+    assert tables(summary)["Difficulty"].rows == (("1", "3.00", "-", "7.00", "25.0%", "40.0%", *["-"] * 3),)
 
 
 def test_evaluation_cells_and_the_gain(played: Path) -> None:
-    (found,) = collect(played).held_out
-    table = evaluation(found)
+    table = tables(collect(played))["Held-out tasks"]
     assert table.columns == ("iteration", "episodes", "success", "95% interval", "steps", "place")
     assert table.rows == (("0", "4", "25.0%", "-", "-", "25.0%"), ("2", "4", "75.0%", "-", "-", "75.0%"))
     # Both tasks gained one of two episodes: no spread between tasks, so Newcombe's interval of 1/4
@@ -116,7 +110,7 @@ def test_every_held_out_split_has_a_table_a_gain_and_a_series(played: Path, caps
 
 
 def test_times_add_up_calls_and_leave_the_warm_start_out_of_the_loop(played: Path) -> None:
-    table = times(collect(played))
+    table = tables(collect(played))["Seconds"]
     assert table.rows[0] == ("1", "4.2", "-", "-", "-", "-", "2.0", "-", "6.2")
     assert table.note == "outside of the loop: warm-start 60.0"
 
@@ -135,11 +129,11 @@ def test_calls_of_an_earlier_origin_are_no_part_of_the_time(played: Path) -> Non
     for call, origin in zip(record["calls"], ("old", "new", "new"), strict=True):
         call["origin"] = origin
     write(played / "timings/1-rollout.json", record)
-    assert times(collect(played)).rows[0][1] == "4.5"
+    assert tables(collect(played))["Seconds"].rows[0][1] == "4.5"
 
 
 def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(played: Path) -> None:
-    assert limits_table(collect(played)).rows == ()
+    assert "Limits" not in tables(collect(played))
     counts = {"episodes": 8, "won": 1, "steps": 40, "invalid_actions": 3, "truncated": 2, "context_stops": 1}
     write(played / "1/trajectories" / MANIFEST, {"counts": counts | {"env_errors": 0}})
     judged = {"steps": 40, "skipped": 4, "judgements": 108, "unparsable": 6, "truncated": 5, "failed": 12}
@@ -148,7 +142,7 @@ def test_what_met_a_limit_is_counted_for_rollouts_judgements_and_evaluations(pla
     write(played / "eval/0/metrics.json", evaluated | {"context_stops": 2, "env_errors": 0})
     write(played / "1/policy/metrics.json", {"replies": 40, "replies_too_long": 7, "skipped_updates": 2})
     write(played / "1/rm/metrics.json", {"replies": 102, "replies_too_long": 9, "skipped_updates": 0})
-    assert limits_table(collect(played)).rows == (
+    assert tables(collect(played))["Limits"].rows == (
         ("1", "8", "1", "0", "40", "2", "3", "40", "4", "108", "5", "6", "12", "7", "2", "9", "0"),
         ("evaluation 0", "4", "2", "0", "10", "1", "1", *["-"] * 10),
     )
@@ -158,7 +152,7 @@ def test_the_limits_of_an_evaluation_show_all_that_was_played(played: Path) -> N
     """Two of six episodes were broken: `episodes` are the four that count, `steps` those of all."""
     evaluated = {"episodes": 4, "success": 0.5, "mean_steps": 2.5, "steps": 11, "invalid_actions": 1, "truncated": 0}
     write(played / "eval/0/metrics.json", evaluated | {"context_stops": 0, "env_errors": 2})
-    assert limits_table(collect(played)).rows[-1][:7] == ("evaluation 0", "6", "0", "2", "11", "0", "1")
+    assert tables(collect(played))["Limits"].rows[-1][:7] == ("evaluation 0", "6", "0", "2", "11", "0", "1")
 
 
 def test_broken_episodes_are_no_part_of_the_gain(tmp_path: Path) -> None:
@@ -192,7 +186,7 @@ def test_damaged_times_are_named(played: Path, record: object) -> None:
 def test_slices_of_a_stage_count_once_with_the_longest(played: Path) -> None:
     for index, seconds in ((1, 7.0), (2, 9.0)):
         write(played / f"timings/1-rollout-slice-{index}-of-2.json", timing(1, "rollout", seconds))
-    assert times(collect(played)).rows[0][1] == "9.0"
+    assert tables(collect(played))["Seconds"].rows[0][1] == "9.0"
 
 
 def test_an_empty_run_has_only_places(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +24,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.shards import Origin, ShardWriter
-from rla.tracking.trackers import Trackers, identity, settings
+from rla.tracking import Trackers, service_arguments
 from rla.training.stage import train_stage
 from stages import STAGES
 from tests.unit.builders import configured
@@ -126,19 +125,26 @@ def test_repeated_updates_replace_those_of_the_call_before(tmp_path: Path) -> No
     assert curves(tmp_path)["train-policy/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
 
 
-def test_an_error_in_the_stage_closes_the_trackers(tmp_path: Path) -> None:
-    trackers = Trackers(config=TrackingConfig(), run=tmp_path, stage="train-policy")
+def test_an_error_in_the_stage_closes_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking = pytest.importorskip("accelerate.tracking")
+    calls: list[str] = []
+
+    class Service:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: calls.append(name)
+
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Service)
+    monkeypatch.setattr("rla.tracking.refuse_missing", lambda name: None)
+    trackers = Trackers(config=TrackingConfig(trackers=("wandb",)), run=tmp_path, stage="train-policy")
     with pytest.raises(RuntimeError, match="a defect"), trackers:
         trackers.log({"update": 1, "loss": 1.0})
         raise RuntimeError("a defect")
-    assert trackers.running[0].tracker.all_writers is None  # torch's sign of a closed writer
+    assert calls == ["start", "log", "finish"]
 
 
-def test_a_full_disk_under_the_curves_is_one_error_and_no_traceback_of_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", printed.append)
+def test_a_full_disk_under_the_curves_is_one_error(tmp_path: Path) -> None:
     trackers = Trackers(config=TrackingConfig(), run=tmp_path, stage="train-rm")
     with pytest.raises(UserError, match=r"tensorboard/train-rm: cannot be written \(No space left"), trackers:
         trackers.log({"update": 1, "loss": 1.0})
@@ -146,18 +152,6 @@ def test_a_full_disk_under_the_curves_is_one_error_and_no_traceback_of_a_thread(
         events.unlink()
         events.symlink_to("/dev/full")
         trackers.log({"update": 2, "loss": 1.0})
-    assert printed == [] and threading.excepthook == printed.append
-
-
-def test_a_defect_in_another_thread_is_printed_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", lambda told: printed.append(told.exc_type))
-    with Trackers(config=TrackingConfig(), run=tmp_path, stage="train-rm"):
-        for given in ("no number", "/no/such/file"):
-            thread = threading.Thread(target=int if given == "no number" else open, args=(given,))
-            thread.start()
-            thread.join()
-    assert printed == [ValueError, FileNotFoundError]
 
 
 def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
@@ -235,19 +229,20 @@ def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
     monkeypatch.setenv("WANDB_PROJECT", "p")
     monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
     first, again = (
-        [settings(name, run=tmp_path / "a", stage="train-rm", step=step) for name in ("wandb", "trackio")]
-        for step in (1, 5)
+        [service_arguments(name, run=tmp_path / "a", stage="train-rm") for name in ("wandb", "trackio")] for _ in "12"
     )
     assert first == again
-    (project,), options = first[0]
+    project, options = first[0]
     assert (project, options["resume"], options["group"], options["dir"]) == ("p", "allow", "a", str(tmp_path / "a"))
-    assert options["id"] == identity(tmp_path / "a", "train-rm")
-    assert first[1] == (("rla",), {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
-    others = {identity(tmp_path / "a", "train-policy"), identity(tmp_path / "b", "train-rm")}
+    assert first[1] == ("rla", {"group": "a", "resume": "allow", "name": f"a-{options['id']}"})
+    others = [
+        service_arguments("wandb", run=tmp_path / run, stage=stage)[1]["id"]
+        for run, stage in (("a", "train-policy"), ("b", "train-rm"))
+    ]
     assert len({options["id"], *others}) == 3
 
 
 def test_trackers_are_imported_by_training_alone() -> None:
-    code = "import sys, rla.tracking.trackers, rla.training.stage; "
+    code = "import sys, rla.tracking, rla.training.stage; "
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'accelerate', 'tensorboard')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.errors import UserError
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_bridges.lenient_json import lenient_loads
 
 MOST_FIELDS = 64

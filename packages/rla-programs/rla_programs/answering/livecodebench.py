@@ -17,7 +17,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.showing.episodes import evaluated_in, played_iterations
+from rla.report.episodes import evaluated_in, played_iterations
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.reading import stream_rows

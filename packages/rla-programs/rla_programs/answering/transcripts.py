@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.prompts import PolicyPrompt, ReadsTranscripts, WritesCalls
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 
 RESULTS = ("tool", "function")
 ROLES_READ = ("system", "developer", "user", "assistant", *RESULTS)

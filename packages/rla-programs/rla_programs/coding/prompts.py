@@ -14,7 +14,7 @@ from typing import ClassVar
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import user
 from rla.envs.views import Message
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.coding.fences import fenced_blocks, lines_of
 
 LONGEST_PROGRAM = 65_536

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import framed, user
 from rla.envs.views import Message
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.coding.data.checkers import Json
 from rla_programs.coding.data.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question
 from rla_programs.coding.fences import FENCE, fenced_blocks, lines_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config import Config
-from rla.config.checks import check_chat_server
+from rla.config.load import check_chat_server
 from rla.config.schema import fraction, from_one, from_zero, heat
 from rla.config.sections import JudgeServerConfig
 

@@ -14,7 +14,7 @@ from rla.config import Config
 from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
 from rla.envs.views import Message
 from rla.store.records import Task
-from rla.thoughts import past_reply
+from rla.text import past_reply
 from rla_programs.collecting.conversations import ChatMessage
 from rla_programs.collecting.params import collect_params
 

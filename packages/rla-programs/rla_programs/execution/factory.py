@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from rla.errors import UserError
-from rla.processes.workers import usable_cores
+from rla.processes import usable_cores
 from rla_programs.execution.records import ExecutionConfig, Limits, Sandbox
 
 

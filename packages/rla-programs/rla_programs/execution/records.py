@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from rla.config.checks import web_address
+from rla.config.load import web_address
 from rla.config.schema import ranged, without_effect
 from rla.errors import UserError
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 
 BOX = "\\boxed{"
 PUBLISHED_WINDOW = 100  # characters, of which the published code first keeps the last 300

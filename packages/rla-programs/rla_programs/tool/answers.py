@@ -14,7 +14,7 @@ from rla_bridges.adapters.reasoning_items import NAME
 from rla.envs.authoring import is_text
 from rla.envs.observation import EnvironmentFailure
 from rla.plugins import need_package
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.coding.data.problems import problem_of
 from rla_programs.coding.fences import fenced_blocks, lines_of
 from rla_programs.coding.prompts import LONGEST_PROGRAM, TAGS

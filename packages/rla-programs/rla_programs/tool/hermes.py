@@ -18,7 +18,7 @@ from typing import Any
 
 from rla_bridges.lenient_json import lenient_decode, lenient_loads
 
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.execution.nesting import too_deep
 from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rla.envs.chat_prompts import user
 from rla.envs.views import Message
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.tool.calls import CallFormat, ToolCall
 from rla_programs.tool.formats import format_that_reads
 from rla_programs.tool.hermes import CLOSE, OPEN, HermesFormat, arguments_given

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.execution.nesting import too_deep
 from rla_programs.tool.calls import SCHEMA, Malformed, ToolCall, Turn, turn_of
 

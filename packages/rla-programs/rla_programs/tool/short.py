@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_programs.tool.calls import MOST_CALLS, TOO_MANY, TOOL, Malformed, ToolCall, Turn
 
 MARK = ">>>"

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from rla.thoughts import TAG, closes
+from rla.text import TAG, closes
 from rla_programs.tool.calls import CallFormat, Malformed
 from rla_programs.tool.hermes import OPEN as CALL
 from rla_programs.tool.hermes import HermesFormat, hermes_call

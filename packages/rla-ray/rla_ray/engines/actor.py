@@ -19,7 +19,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.llm.base import Completion, ContextOverflow, Generator, Request, UnusableReply
-from rla.processes.devices import UsedDevice
+from rla.processes import UsedDevice
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
 from rla_ray.engines.kept_engines import Wanted

@@ -29,7 +29,7 @@ from rla.envs.observation import (
 from rla.envs.pool.hosting import Environments, own_environments
 from rla.envs.pool.wire import PoolMessage, failure_message, from_observation
 from rla.errors import UserError
-from rla.processes.workers import CORES
+from rla.processes import CORES
 from rla.store.records import Task
 from rla_ray.code_digest import refuse_other_code
 

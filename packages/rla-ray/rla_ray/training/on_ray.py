@@ -26,8 +26,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
 from rla.plugins import from_checkout
-from rla.processes.devices import USED
-from rla.processes.ranks import end_with_parent
+from rla.processes import USED, end_with_parent
 from rla.training.stage import TrainingJob
 from rla.training.state import TrainingProgress
 from rla_ray.code_digest import code_digest

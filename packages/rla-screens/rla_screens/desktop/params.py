@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rla.config import Config
-from rla.config.checks import web_address
+from rla.config.load import web_address
 from rla.config.schema import LONGEST_WAIT, ranged, without_effect
 from rla.errors import UserError
 from rla_screens.desktop.remote import screen_of_address

@@ -17,7 +17,7 @@ from typing import Any
 
 from rla_bridges.lenient_json import lenient_decode, lenient_loads
 
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_screens.screens.deeds import (
     LONGEST_TYPED,
     MOST_TURNS,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, plain_tags, quoted, tagged, user
 from rla.envs.pictures import PastStep, Picture, PictureMessage
 from rla.envs.views import JudgeView, Message
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from rla_screens.screens.computer_use import SCHEMA
 from rla_screens.screens.deeds import LAST
 from rla_screens.screens.forms import ScreenForm, deed_of_action

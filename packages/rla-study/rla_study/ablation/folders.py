@@ -20,8 +20,8 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
-from rla.pipeline.dvc_project import begin_dvc
 from rla.pipeline.plan import Plan, document
+from rla.pipeline.run import begin_dvc
 from rla.store.atomic import write_text
 from rla.store.layout import artifact, further_splits, resource
 from rla_study.ablation.design import Arm, Design

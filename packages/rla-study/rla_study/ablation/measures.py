@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rla.config.load import flattened
+from rla.config.schema import flattened
 from rla.metrics.custom import brought_numbers
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table

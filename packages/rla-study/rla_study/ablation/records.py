@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.config.load import effective_parameters, flattened, parameter_differences, shown_value
+from rla.config.load import effective_parameters
+from rla.config.schema import flattened, parameter_differences, shown_value
 from rla.envs.configured import from_mapping
 from rla.errors import UserError
 from rla.store.atomic import write_content

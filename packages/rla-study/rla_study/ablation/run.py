@@ -17,13 +17,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.processes.workers import WATCH
+from rla.processes import WATCH
 from rla_study.ablation.design import Design, chosen_arms
 from rla_study.ablation.folders import make_arm, make_start
 from rla_study.ablation.starts import needed_starts
 
 LOG = "repro.log"
-COMMAND = (sys.executable, "-P", "-c", "from rla.cli.loop import main; main()")
+COMMAND = (sys.executable, "-P", "-c", "from rla.pipeline.run import main; main()")
 LOCK = ".lock"  # of a root, while a call makes what its arms begin with
 
 Say = Callable[[str], None]

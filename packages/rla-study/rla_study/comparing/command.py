@@ -31,7 +31,7 @@ def compare(
     """
 
     def call() -> None:
-        from rla.pipeline.run import existing_run
+        from rla.pipeline.plan import existing_run
         from rla_study.comparing.compare import comparison, comparison_page, comparison_text
         from rla_study.comparing.runs import with_newest
 

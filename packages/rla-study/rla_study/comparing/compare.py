@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.folding import one_line
 from rla.report.render import Section, as_text, curves_section, report_page, table_html, terminal_width
-from rla.report.tables import Table, gain_line
+from rla.report.tables import GainLine, Table
+from rla.text import one_line
 from rla_study.comparing.curves import comparison_panels
 from rla_study.comparing.runs import ComparedArm, arms_of, compared_runs, differing_keys, parameter_text
 from rla_study.comparing.success import SplitResult, split_names, split_result
@@ -90,7 +90,7 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
         for one in result.reached:
             if one.over is not None:
                 said = f"held-out success{where} {when}, {one.name} minus {base.name}"
-                yield gain_line(one_line(said, LONGEST_LINE), one.over)
+                yield GainLine(one_line(said, LONGEST_LINE), one.over)
     for arm in others:
         yield from parameters_line(arm, base)
 

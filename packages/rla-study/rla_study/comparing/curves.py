@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rla.report.collect import Row
-from rla.report.series import Line, Panel, known_lines
+from rla.report.curves import Line, Panel, known_lines
 from rla.report.tables import joined_title
 from rla_study.comparing.runs import ComparedArm, ComparedRun
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import effective_parameters, resolved
-from rla.config.load import ABSENT, flattened, parameter_differences, shown_value
+from rla.config.schema import ABSENT, flattened, parameter_differences, shown_value
 from rla.envs.configured import default_config
 from rla.errors import UserError
-from rla.folding import one_line
-from rla.pipeline.run import existing_run, runs_text, stored_runs
+from rla.pipeline.plan import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
 from rla.store.run_config import read_run_config
+from rla.text import one_line
 from rla_study.ablation.design import Arm
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
 

@@ -10,13 +10,12 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from rla.folding import printable
 from rla.report.collect import RunSummary
-from rla.report.render import Section
+from rla.report.render import Section, safe
 from rla.report.tables import percent
-from rla.showing.drawing import safe
 from rla.store.layout import artifact
 from rla.store.record import is_complete
+from rla.text import printable
 from rla_study.lineage.lineages import Lineage, lineages
 
 Mark = Literal["same", "gone", "new"]

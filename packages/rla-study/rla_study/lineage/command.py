@@ -28,7 +28,7 @@ def lineage(
 def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
     """What the command prints. Raises UserError for a run, slot or task that does not exist."""
     from rla.errors import UserError
-    from rla.pipeline.run import existing_run
+    from rla.pipeline.plan import existing_run
     from rla.report.render import as_text, terminal_width
     from rla_study.lineage.lineages import find, history, lineages, overview
 

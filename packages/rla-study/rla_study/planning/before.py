@@ -11,7 +11,7 @@ from rla.config import Config
 from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.processes.workers import visible_gpus
+from rla.processes import visible_gpus
 from rla.report.render import as_text, terminal_width
 from rla.report.tables import ABSENT, Table
 from rla.store.texts import readable_bytes

@@ -16,7 +16,7 @@ from rla.errors import UserError
 from rla.models.load import folder_of, hollow_model, load_tokenizer
 from rla.models.sight import sees, vision_tower
 from rla.store.layout import resource
-from rla.thoughts import TAG
+from rla.text import TAG
 from rla_study.planning.before import this_machine
 from rla_study.planning.memory import STATE
 from rla_study.planning.plan import Machine, Models, stage_needs

@@ -48,7 +48,7 @@ def plan_memory(
 
     def call() -> None:
         from rla.errors import UserError
-        from rla.processes.workers import usable_cores
+        from rla.processes import usable_cores
         from rla_study.planning.plan import Machine
         from rla_study.planning.work import Guesses
 
@@ -83,7 +83,7 @@ def plan_memory(
 
 def params_of_shape(params: Path | None, shape: str | None) -> Path:
     """The file given, else the published one of that shape, else ./params.yaml or the packaged small run."""
-    from rla.pipeline.run import params_file
+    from rla.pipeline.plan import params_file
     from rla.store.layout import resource
 
     published = resource("pipelines") / f"alfworld-{shape}.yaml"

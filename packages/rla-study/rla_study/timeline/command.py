@@ -29,7 +29,7 @@ def timeline(
 def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
     """Raises UserError for a folder without times."""
     from rla.errors import UserError
-    from rla.pipeline.run import existing_run, stored_runs
+    from rla.pipeline.plan import existing_run, stored_runs
     from rla.report.render import terminal_width
     from rla.store.atomic import write_text
     from rla_study.timeline.drawing import timeline_lines, timeline_svg, told_timeline

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rla.folding import printable
-from rla.report.series import rendered
+from rla.report.curves import rendered
 from rla.report.tables import LOOP
 from rla.store.texts import counted
+from rla.text import printable
 from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.folding import one_line
 from rla.pipeline.finished import TimedCall, TimedDevice, calls_of
+from rla.text import one_line
 
 CPU = "CPU"
 HOUR = 3600.0

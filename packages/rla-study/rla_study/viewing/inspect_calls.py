@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rla.folding import printable
-from rla.showing.episodes import ShownStep
+from rla.report.episodes import ShownStep
+from rla.text import printable
 
 
 def inspect_calls(episode: str, step: ShownStep) -> list[Any] | None:

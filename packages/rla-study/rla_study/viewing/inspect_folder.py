@@ -23,7 +23,7 @@ from typing import Any
 from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.showing.episodes import Played, evaluated_in, played_in, played_iterations, read_episodes_whole
+from rla.report.episodes import Played, evaluated_in, played_in, played_iterations, shown_episodes
 from rla.store.atomic import write_atomic, write_json
 from rla.store.reading import file_digest, read_nested, shard_parts
 from rla.store.record import MANIFEST, is_complete, optional_json, optional_record
@@ -164,7 +164,7 @@ def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: 
         metadata=about_shard(place, manifest),
         unfinished=record is None,
     )
-    episodes = list(read_episodes_whole(played, None, config).values())
+    episodes = list(shown_episodes(played, None, config).values())
     tokens = token_counts(parts)
     if lost := [one.trajectory_id for one in episodes if one.trajectory_id not in tokens]:
         raise UserError(f"{played.trajectories}: episode {lost[0]} came while its shard was read; {AGAIN}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.processes.ranks import end_with_parent
+from rla.processes import end_with_parent
 
 HOST = "127.0.0.1"
 STARTS = 60.0  # seconds that the viewer has to answer

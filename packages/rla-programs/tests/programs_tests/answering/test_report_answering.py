@@ -10,8 +10,8 @@ from rla_programs.answering.at_k import Answered, figures_at_k
 from rla_programs.answering.tables import answer_tables, tool_tables
 from rla_programs.execution.surroundings import surroundings_table
 
-from rla.report.collect import HeldOut, RunSummary, figures_measured
-from rla.report.series import held_out_points, panels
+from rla.report.collect import HeldOut, RunSummary, collect
+from rla.report.curves import panels, run_points
 from rla.store.atomic import write_json
 
 TOOLS = {
@@ -106,7 +106,7 @@ def test_figures_of_slices_and_of_calls_are_read_from_the_records_of_times(tmp_p
     write_json(
         tmp_path / "timings/1-train-rm.json", {"stage": "train-rm", "iteration": 1, "calls": [call | {"figures": {}}]}
     )
-    assert figures_measured(tmp_path) == {(1, "rollout"): {"calls": 8, "calls_ok": 8}}
+    assert collect(tmp_path).figures == {(1, "rollout"): {"calls": 8, "calls_ok": 8}}
 
 
 def test_tools_have_curves() -> None:
@@ -120,7 +120,7 @@ def test_trackers_get_the_figures_of_all_answers_and_of_tools(tmp_path: Path) ->
     place = tmp_path / "eval/0/metrics.json"
     place.parent.mkdir(parents=True)
     write_json(place, {"split": "test", "success": 0.5, "at_k": figures(), **TOOLS})
-    (point,) = held_out_points(tmp_path)
+    (point,) = run_points(tmp_path)
     assert point.values["avg@4/test"] == 0.5 and point.values["pass@4/test"] == 1.0
     assert point.values["tools/calls of an episode on test"] == 2.25
 

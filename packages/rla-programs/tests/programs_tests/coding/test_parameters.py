@@ -9,7 +9,7 @@ from rla.envs.configured import load_config
 from rla.envs.registry import installed_list
 from rla.errors import UserError
 from rla.metrics.guards import warned
-from rla.pipeline.run import packaged_files
+from rla.pipeline.plan import packaged_files
 from rla.report.collect import setting_of
 from tests.unit.builders import configured
 from tests.unit.config.published_runs import assert_published

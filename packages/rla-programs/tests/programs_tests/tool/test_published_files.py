@@ -29,7 +29,7 @@ from rla_programs.tool.decoration import (
 from rla_programs.tool.questions import Question, question_of
 
 from rla.cli.app import run
-from rla.pipeline.run import packaged_files
+from rla.pipeline.plan import packaged_files
 from rla.store.pools import read_tasks
 
 PIPELINE = packaged_files()["demyagent-qwen3-4b"]

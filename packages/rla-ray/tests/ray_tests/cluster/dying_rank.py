@@ -16,7 +16,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.processes.ranks import rank
+from rla.processes import rank
 from rla.training.loop import train
 from tests.integration.pipelines import until
 from tests.integration.train_in_ranks import CONFIG

@@ -26,7 +26,7 @@ from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Request
-from rla.processes.devices import UsedDevice
+from rla.processes import UsedDevice
 from rla.store.reading import read_rows
 from tests.integration.test_slices import close
 from tests.unit.training.builders import tiny_model

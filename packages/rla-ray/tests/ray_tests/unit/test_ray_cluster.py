@@ -7,7 +7,7 @@ from rla_ray.engines.cluster import wanted_count
 
 from rla.config.load import resolved
 from rla.errors import UserError
-from rla.pipeline.run import run_differences
+from rla.pipeline.plan import run_differences
 from tests.unit.builders import configured
 
 HEAD, CPUS, FOUR, EIGHT = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}

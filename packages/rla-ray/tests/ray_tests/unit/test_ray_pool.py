@@ -19,7 +19,7 @@ from ray_tests.unit.local_actors import LocalActors, until
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Request
-from rla.processes.devices import UsedDevice
+from rla.processes import UsedDevice
 from tests.unit.training.builders import tiny_model
 
 

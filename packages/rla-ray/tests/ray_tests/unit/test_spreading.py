@@ -29,7 +29,7 @@ from rla.envs.pool.hosting import Environments, steps_on_cluster
 from rla.envs.pool.remote import Lost
 from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
 from rla.errors import UserError
-from rla.processes.workers import CORES
+from rla.processes import CORES
 from rla.store.records import Task
 from tests.unit.builders import configured, task
 from tests.unit.envs.odd import Odd

@@ -16,7 +16,7 @@ from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
 from rla.errors import UserError
-from rla.pipeline.run import packaged_files
+from rla.pipeline.plan import packaged_files
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from tests.unit.config.published_runs import assert_published
 

@@ -19,8 +19,8 @@ from rla.cli.app import run
 from rla.envs.configured import load_config
 from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
+from rla.report.episodes import played_in, shown_episodes
 from rla.rollouts.images import with_pngs
-from rla.showing.episodes import played_in, read_episodes_whole
 from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
 from rla.training.batches import collate
@@ -136,7 +136,7 @@ def test_the_judge_sees_the_screens_before_and_after_a_click(rows: list[dict[str
 
 
 def test_viewers_show_the_click_in_the_picture_and_the_shard_keeps_it_as_it_was(rows: list[dict[str, Any]]) -> None:
-    shown = read_episodes_whole(played_in(Path("r"), 1), None, load_config(Path("params.yaml"), []))
+    shown = shown_episodes(played_in(Path("r"), 1), None, load_config(Path("params.yaml"), []))
     for row in rows:
         for number, step in enumerate(shown[row["trajectory_id"]].steps):
             (digest,) = row["screens"][number]

@@ -9,10 +9,10 @@ from rla_study.ablation.command import designed
 from rla_study.ablation.design import load_design, merged_params
 
 from rla.config import resolved
-from rla.config.load import flattened
+from rla.config.schema import flattened
 from rla.envs import configured
 from rla.errors import UserError
-from rla.pipeline.run import packaged_files
+from rla.pipeline.plan import packaged_files
 from rla.store.layout import resource
 
 DESIGN: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from rla_study.transfer import RECORD
 
 from rla.cli.app import run
-from rla.cli.loop import become_stage, start_server
+from rla.pipeline.run import become_stage, start_server
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
 from tests.integration.stores import BUCKET, URL, client, s3_server, stored_files

@@ -14,7 +14,7 @@ from rla_study.planning.work import Guesses, Tokens, inference_flops, judged, pl
 
 from rla.cli.app import run as rla
 from rla.config.training import TrainConfig
-from rla.pipeline.run import packaged_files
+from rla.pipeline.plan import packaged_files
 from rla.store.layout import resource
 from tests.unit.builders import configured
 
@@ -184,7 +184,7 @@ def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> No
 
 
 def test_on_a_cpu_the_rate_is_that_of_a_cpu(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rla.processes.workers.usable_cores", lambda: 4)
+    monkeypatch.setattr("rla.processes.usable_cores", lambda: 4)
     assert rla(["plan-memory", "--params", str(resource("params.yaml")), "--gpus", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "0.12 TFLOP/s of the CPU" in said and "a GPU" not in said

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
-from rla.showing.episodes import ShownCall, ShownEpisode, ShownStep, Vote
+from rla.report.episodes import ShownCall, ShownEpisode, ShownStep, Vote
 
 pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
 SOURCE = Exported(

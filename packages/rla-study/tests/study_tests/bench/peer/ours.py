@@ -13,7 +13,7 @@ from importlib import import_module
 from rla_study.ablation.folders import share_artifacts
 
 from rla.cli.app import run
-from rla.cli.loop import PRELOADED
+from rla.pipeline.run import PRELOADED
 from rla.report.tables import LOOP
 from rla.store.frames import read_episodes
 from rla.store.layout import artifact

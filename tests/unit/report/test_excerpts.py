@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla.showing.episodes import Played
-from rla.showing.excerpts import chosen_excerpts
+from rla.report.episodes import Played, chosen_excerpts
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import configured, score, trajectory
 

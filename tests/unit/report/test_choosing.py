@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rla.showing.excerpts import Choice, choose_steps, flipped_tasks, step_table
+from rla.report.episodes import Choice, choose_steps, flipped_tasks, step_table
 
 # By step of episode a: votes, label, advantage.
 STEPS: dict[int, tuple[list[int | None], int | None, float | None]] = {

@@ -14,7 +14,7 @@ from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat, reply_text
-from rla.thoughts import after_thinking
+from rla.text import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 
 THINKING = QWEN_LIKE.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")

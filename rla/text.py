@@ -1,6 +1,8 @@
-"""Texts as they look: NFKC, case folding, and no characters that cannot be seen; and texts made fit to be shown.
+"""Texts of models: compared as they look, made fit to be printed, and without thoughts.
 
 A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.
+Thoughts are between `<think>` and `</think>`, or the tags of other families: `[THINK]` (Magistral), `<seed:think>`
+(Seed-OSS), `\u25c1think\u25b7` (Kimi).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-# Joiners, variation selectors and fillers, which no category tells from what can be seen.
+# Joiners, variation selectors and fillers, which have the categories of visible characters.
 INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0\u180b\u180c\u180d\u180f") | set(map(chr, range(0xFE00, 0xFE10)))
 
 
@@ -22,12 +24,12 @@ def _folded(sign: str) -> str:
 
 
 def folded(text: str) -> str:
-    """`text` to compare with others, character by character."""
+    """`text` for comparison: NFKC, case folding, and without invisible characters."""
     return text.lower() if text.isascii() else "".join(map(_folded, text))
 
 
 def broken(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], str] = lambda found: " ") -> str:
-    """`text` with a mark behind everything that `pattern` finds in the folded text."""
+    """`text` with a mark after every match of `pattern` in the folded text."""
     found = list(pattern.finditer(folded(text)))
     if not found:
         return text
@@ -42,7 +44,7 @@ def broken(text: str, pattern: re.Pattern[str], mark: Callable[[re.Match[str]], 
 
 def printable(text: str) -> str:
     """`text` with a space for every control character but the newline (Unicode category C: escape sequences, invisible
-    marks, marks that turn the direction of writing, halves of surrogate pairs).
+    marks, marks that change the direction of writing, halves of surrogate pairs).
     """
     return "".join(" " if unicodedata.category(sign)[0] == "C" and sign != "\n" else sign for sign in text)
 
@@ -51,3 +53,34 @@ def one_line(text: str, limit: int) -> str:
     """`text` without control characters and line ends, cut to `limit` characters."""
     line = " ".join(printable(text).split())
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
+
+
+TAG = re.compile(
+    r"<(/?)(?:(?:seed:)?think(?:ing)?|thought|reasoning)\s*>|\[(/?)THINK\]|\u25c1(/?)think\u25b7", re.IGNORECASE
+)
+
+
+def closes(tag: re.Match[str]) -> bool:
+    return any(tag.groups())
+
+
+def after_thinking(text: str) -> str:
+    """The text after the last closing tag; empty if a thought is not closed. Text without tags stays unchanged."""
+    answer, thinks = 0, False
+    for tag in TAG.finditer(text):
+        thinks = not closes(tag)
+        answer = answer if thinks else tag.end()
+    return "" if thinks else text[answer:]
+
+
+def past_reply(text: str) -> str:
+    """An earlier reply without thoughts, as the templates of thinking models put it into a prompt."""
+    return after_thinking(text).lstrip("\n")
+
+
+def open_thought(text: str) -> str:
+    """The text from the tag of a thought that is not closed; empty if all are closed."""
+    opening = None
+    for tag in TAG.finditer(text):
+        opening = None if closes(tag) else opening or tag
+    return text[opening.start() :] if opening else ""

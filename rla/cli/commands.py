@@ -1,0 +1,393 @@
+"""Commands of the core that are not stages: they start, plan, run and prune a run, or show something.
+
+A command imports the code that does its work when it is called, so that `rla --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from rla.cli.guard import NEWEST, Overrides, guarded_command
+from rla.errors import UserError
+from stages import STAGES
+
+if TYPE_CHECKING:
+    from rla.config import Config
+
+Iterations = Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")]
+EvaluateEvery = Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; by default the seed of the parameters.")]
+StageOverrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
+]
+RunParams = Annotated[Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.")]
+
+
+@guarded_command
+def init_folder(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder; made if it does not exist.")] = Path(),
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose parameters, else alfworld-tiny; `list` names them all.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The environment, for the pipeline `small`, which runs any.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FOLDER|ID", help="A chat model: parameters that suit it, and why.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.0, help="With --model: GB of the GPU; 0: none. By default this machine's.")
+    ] = None,
+) -> None:
+    """Write dvc.yaml, params.yaml and iterations.yaml into a folder that has none of them.
+
+    Example: rla init mine --pipeline alfworld-tiny
+    """
+    from rla.pipeline.context import implementation
+    from rla.pipeline.plan import SMALL_RUN, begin_folder, pipelines, recipe_call
+
+    if pipeline == "list":
+        broken: list[str] = []
+        typer.echo("\n".join(pipelines(broken)))
+        for flaw in broken:
+            typer.echo(f"left out: {flaw}", err=True)
+        return
+    if model is None:
+        made = begin_folder(folder, pipeline=pipeline or SMALL_RUN, env=env)
+    elif pipeline or env:
+        raise UserError("--model chooses the pipeline, one of ALFWorld; leave --pipeline and --env out")
+    else:
+        chosen, changes, reasons = implementation("init.model")(model, memory)
+        made = begin_folder(folder, pipeline=chosen, changes=changes, notes=reasons)
+        typer.echo("\n".join(reasons))
+    typer.echo(f"{folder}: {', '.join(str(path.relative_to(folder)) for path in made)}")
+    first = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    typer.echo(f"next: {first}{recipe_call(folder / 'params.yaml')}")
+
+
+@guarded_command
+def plan_command(
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
+    params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>][-KEY-VALUE].")
+    ] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
+    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let the stages replace outputs of other parameters.")
+    ] = False,
+) -> None:
+    """Write iterations.yaml: which iterations and evaluations `dvc repro` chains.
+
+    Example: rla plan --iterations 60 --evaluate-every 10
+    """
+    from rla.pipeline.plan import Plan, write_plan
+    from rla.pipeline.run import one_run, ready_dvc
+
+    pipeline = out.with_name("dvc.yaml")
+    with one_run(pipeline) if pipeline.is_file() else nullcontext():
+        plan = Plan(
+            iterations=iterations,
+            evaluate_every=evaluate_every,
+            params=params,
+            run=run,
+            seed=seed,
+            overrides=set_ or (),
+            overwrite=overwrite,
+        )
+        typer.echo(write_plan(plan, out, stages=STAGES))
+        if pipeline.is_file():
+            ready_dvc(out.parent)
+
+
+@guarded_command
+def run_loop(
+    iterations: Iterations = 12,
+    evaluate_every: EvaluateEvery = 0,
+    params: Annotated[Path, typer.Option(help="Parameters of all stages.")] = Path("params.yaml"),
+    run: Annotated[Path | None, typer.Option(help="Run folder; by default as `rla plan` names it.")] = None,
+    seed: Seed = None,
+    set_: StageOverrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs of other parameters.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All messages of DVC and of the stages.")] = False,
+) -> None:
+    """Turn the whole loop here: a line for each stage, then the report. The same call resumes a run that stopped.
+
+    Example: rla run --iterations 4 --set credit.step_weight=0.5
+    """
+    from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
+    from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
+    from rla.pipeline.run import PIPELINE, PLAN, Accompanies, one_run, ready_dvc, run_stages
+
+    asked = Plan(
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        params=params,
+        run=run,
+        seed=seed,
+        overrides=set_ or (),
+        overwrite=overwrite,
+    )
+    if not PIPELINE.is_file():
+        raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
+    plan, config = named_plan(asked)
+    with one_run(PIPELINE):
+        typer.echo(write_plan(plan, PLAN, stages=STAGES))
+        ready_dvc(Path())
+        listeners = [one.accompany(asked, run_folder(plan), config, typer.echo) for one in brought(Accompanies)]
+
+        def done(stage: str, following: list[str]) -> None:
+            for listener in listeners:
+                listener(stage, following)
+
+        if status := run_stages(say=typer.echo, verbose=verbose, done=done):
+            raise typer.Exit(status)
+    print_report(run_folder(plan), say=typer.echo)
+    done("", [])
+
+
+def print_report(run: Path, *, say: Callable[[str], None]) -> None:
+    """Print the report of a run. The files of its stage are not touched, so DVC finds them unchanged."""
+    from rla.report.collect import collect
+    from rla.report.render import terminal_width, text_of_run
+    from rla.report.tables import tables_of_run
+    from rla.store.layout import artifact
+
+    summary = collect(run)
+    say(text_of_run(summary, tables_of_run(summary), width=terminal_width()).rstrip("\n"))
+    say(f"page: {artifact(run, 'report', 0) / 'report.html'}")
+
+
+@guarded_command
+def prune(
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
+    params: RunParams = None,
+    set_: Overrides = None,
+    plan: Annotated[Path, typer.Option(help="The plan: it has the evaluations to come.")] = Path("iterations.yaml"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print parts and bytes; remove nothing.")] = False,
+) -> None:
+    """Remove the weights of old checkpoints, as `checkpoints` says. Records, metrics and all shards stay.
+
+    Example: rla prune --run runs/alfworld-tiny --set checkpoints.keep=2 --dry-run
+    """
+    from rla.config.load import read_config
+    from rla.pipeline.finished import finished_iterations, prune_run
+    from rla.pipeline.plan import existing_run, run_and_params
+    from rla.store.texts import readable_bytes
+
+    folder, file = run_and_params(run, params, newest=True)
+    existing_run(folder)
+    config = read_config(file, set_ or [], params_of=None)
+    keep = config.checkpoints.keep
+    if not keep:
+        typer.echo(f"nothing goes: checkpoints.keep is 0 in {file}; give --set checkpoints.keep=2, or set it there")
+        return
+    finished, reason = finished_iterations(folder)
+    found = prune_run(folder, config, plan=plan, dry_run=dry_run)
+    verb = "would go" if dry_run else "gone"
+    for one in found:
+        typer.echo(f"{one.checkpoint}: {one.shown} {verb}, {readable_bytes(one.freed)}")
+    state = f"{finished} iterations are finished ({reason}), the last {keep} of them stay"
+    typer.echo(f"{len(found)} checkpoints, {readable_bytes(sum(one.freed for one in found))} {verb}; {state}")
+
+
+@guarded_command
+def params_command(
+    params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml, else the packaged small run.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Same as --set env.name=NAME; with --schema: of this one alone.")
+    ] = None,
+    set_: Overrides = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="The JSON Schema, with the own parameters of all that is installed.")
+    ] = False,
+) -> None:
+    """Print every parameter with its value, defaults included, as YAML.
+
+    Example: rla params --env alfworld --set env.own.engine=textworld
+    """
+    import yaml
+
+    from rla.cli.calls import overrides_of
+    from rla.config import resolved
+    from rla.envs.configured import load_config, schema_of_params
+    from rla.envs.registry import environment, installed_environments
+    from rla.pipeline.plan import params_file
+
+    if not schema:
+        path = params_file(params, env.partition(":")[0] if env else None)
+        config = load_config(path, overrides_of({"set_": set_, "seed": None, "env": env}))
+        typer.echo(f"# {path}\n{yaml.safe_dump(resolved(config), sort_keys=False)}", nl=False)
+        return
+    usable = []
+    for name in installed_environments() if env is None else [env]:
+        try:
+            environment(name)
+        except UserError as error:
+            typer.echo(f"left out: {error}", err=True)
+        else:
+            usable.append(name)
+    typer.echo(json.dumps(schema_of_params(usable, alone=env is not None), indent=2))
+
+
+CHOICES = ("worst", "best", "disputed", "flipped")
+COUNT = 20  # of a choice without a number
+KITTY = ("kitty", "ghostty")  # terminals with kitty's graphics protocol, as TERM names them
+
+
+class OptionalCount(TyperCommand):
+    """`--worst` means `--worst 20`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        filled: list[str] = []
+        for place, word in enumerate(args):
+            filled.append(word)
+            following = args[place + 1] if place + 1 < len(args) else ""
+            if word.removeprefix("--") in CHOICES and word.startswith("--") and not following.isdecimal():
+                filled.append(str(COUNT))
+        return super().parse_args(ctx, filled)
+
+
+def _count(said: str) -> Any:
+    return typer.Option(min=1, metavar="[N]", help=f"{said}; {COUNT} without a number.")
+
+
+@guarded_command
+def show(
+    run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
+    iteration: Annotated[int | None, typer.Option(min=0, help="Which iteration; the last that was played.")] = None,
+    split: Annotated[str | None, typer.Option(help="Episodes of the evaluation on this held-out split.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode.")] = None,
+    worst: Annotated[int | None, _count("Steps on which the judge is most wrong against fact")] = None,
+    best: Annotated[int | None, _count("Steps on which every vote is right")] = None,
+    disputed: Annotated[int | None, _count("Steps whose votes are split most evenly")] = None,
+    flipped: Annotated[int | None, _count("Tasks that are won less often when they are played next")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
+    params: RunParams = None,
+    set_: Overrides = None,
+) -> None:
+    """Show episodes: observations and actions, each vote with its reason, reward, advantage, and whether the step
+    helped. Ids may be shortened. Without a choice: the tasks that were played.
+
+    Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
+    """
+    from rla.report.episodes import asked_excerpts, episodes_at, played_iterations
+    from rla.report.render import as_text, draw, excerpts_page, terminal_width
+    from rla.report.tables import parameters_tables, played_table
+    from rla.store.atomic import write_text
+    from rla.store.texts import counted
+
+    asked = {"task": task, "episode": episode, "worst": worst, "best": best, "disputed": disputed, "flipped": flipped}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    place, config = run_and_config(run, params, set_)
+    if len(asked) > 1:
+        raise UserError(f"--{' and --'.join(asked)}: give one of them")
+    found = played_iterations(place, config, split)
+    chosen = found[-1] if iteration is None and found else iteration
+    if chosen is None:
+        raise UserError(f"{place}: nothing was played yet; call `rla rollout` first")
+    title = f"{place}, {f'evaluation on {split} of ' if split else ''}iteration {chosen}"
+    if not asked:
+        tables = [played_table(episodes_at(place, config, chosen, split)), *parameters_tables(place)]
+        typer.echo(as_text(title, tables, width=terminal_width()), nl=False)
+        return
+    ((name, value),) = asked.items()
+    excerpts = asked_excerpts(place, config, chosen, split, name, value)
+    if html is not None:
+        write_text(html, excerpts_page(f"{title}: {name}", excerpts))
+        typer.echo(f"{html}: {counted(len(excerpts), 'excerpt')}")
+        return
+    if not excerpts:
+        typer.echo(f"{title}: nothing of the kind")
+    pictures = sys.stdout.isatty() and any(terminal in os.environ.get("TERM", "") for terminal in KITTY)
+    draw(excerpts, sys.stdout, pictures=pictures)
+
+
+def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
+    """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
+    from rla.envs.configured import load_config
+    from rla.pipeline.plan import differing_parameters, existing_run, run_and_params
+
+    place, file = run_and_params(run, params, newest=True)
+    existing_run(place)
+    if run is None and params is None:
+        typer.echo(f"the newest run: {place}", err=True)
+    config = load_config(file, overrides or [])
+    for note in differing_parameters(place, config, (), read=file) if params or overrides else ():
+        typer.echo(note, err=True)
+    return place, config
+
+
+@guarded_command
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
+    check: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Check this one, or name:id, by playing it; list nothing.")
+    ] = None,
+    params: Annotated[Path | None, typer.Option(help="Parameters to check it with; the defaults.")] = None,
+    set_: Overrides = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Tasks that the check plays.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices of the check.")] = 0,
+) -> None:
+    """List the installed environments: name, package, and the optional protocols that each has.
+
+    With --check, play one with random and hostile actions and name each part of the contract that is broken. Exit code
+    0: nothing is broken. 1: something is. 2: it cannot be checked here.
+
+    Example: rla envs --check guess-number --episodes 8
+    """
+    if check is None:
+        typer.echo(listed(as_json=as_json), nl=False)
+        return
+    from rla.envs.checking.check import check_environment, check_parameters
+    from rla.envs.configured import load_config
+    from rla.envs.registry import environment
+
+    name, colon, own = check.partition(":")
+    env = environment(name)
+    findings = check_parameters(env, seed=seed)
+    if all(finding.ok for finding in findings):
+        named = [f"env.name={json.dumps(name)}", *([f"env.own.id={json.dumps(own)}"] if colon else [])]
+        config = load_config(params, [*(set_ or []), *named])
+        findings = check_environment(env, config, episodes=episodes, seed=seed)
+    for finding in findings:
+        typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")
+        if not finding.ok:
+            typer.echo(f"        {finding.broken}")
+    broken = sum(not finding.ok for finding in findings)
+    typer.echo(f"{len(findings)} checks, {broken} broken")
+    if broken:
+        raise typer.Exit(1)
+
+
+def listed(*, as_json: bool) -> str:
+    """The installed environments: JSON, or two lines each with name, package and docstring, then the protocols or the
+    reason why it cannot be used.
+    """
+    from rla.envs.registry import installed_list
+
+    found = installed_list()
+    if as_json:
+        return json.dumps([asdict(one) for one in found], indent=1) + "\n"
+    packages = {one.name: f"{one.package} {one.version}".strip() for one in found}
+    wide, wider = (max(map(len, column), default=0) for column in (packages, packages.values()))
+    text = ""
+    for one in found:
+        named = ", ".join(one.abilities) or "(the five required members alone)"
+        below = " ".join((f"broken: {one.broken}" if one.broken else named).split())
+        text += f"{one.name:{wide}}  {packages[one.name]:{wider}}  {one.about}".rstrip() + f"\n{'':{wide + 2}}{below}\n"
+    return text

@@ -1,0 +1,231 @@
+"""Experiment trackers: the updates of a training stage (`Trackers`) and the iterations of a run (`track_run`).
+
+    tensorboard      event files in `<run>/tensorboard/<stage>`; of the run in `<run>/tensorboard/iterations`
+    wandb, trackio   a run for each run folder and stage, resumed by the id in `<run>/tracking/<stage>`
+
+A training stage logs `<stage>/<metric>` at a step, the number of updates of the whole run, so that each iteration
+continues the curves of the one before. A stage that resumes after a kill logs the updates since its last checkpoint
+again, and one that is called with --overwrite all of its updates: TensorBoard shows the later points, W&B the earlier
+ones, trackio both. Rank 0 logs. Trackers start with the first update, because the processes of a launcher have met by
+then.
+
+The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call. The
+other services cannot replace a point, so each point is sent once; `<run>/tracking/iterations.json` lists the sent ones.
+
+Event files are written without TensorBoard's writers: they need torch, and write in a thread, which prints a traceback
+if the disk is full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rla.config.schema import flattened
+from rla.config.sections import TrackingConfig
+from rla.errors import UserError
+from rla.plugins import from_checkout
+from rla.processes import rank
+from rla.store.atomic import unwritable, write_json, write_text
+
+CORE = ("tensorboard",)  # installed with rla; the others are extras of the same name
+STAGE = "iterations"
+EVENTS = "events.out.tfevents."
+SAID = 200  # characters of a service's error
+KEPT = 600.0  # seconds for which a viewer may still be reading an event file that has a successor
+
+
+def refuse_missing(name: str) -> None:
+    """Raise UserError unless the package of the tracker `name` is installed."""
+    try:
+        metadata.distribution(name)  # importing it could find a folder of that name, such as W&B's own
+    except metadata.PackageNotFoundError:
+        remedy = f"run pip install {name}" if name in CORE else from_checkout(f"rla[{name}]")
+        raise UserError(
+            f"tracking.trackers: {name} needs the package {name}, which is not installed; {remedy}, "
+            f"or set tracking.trackers to others, [] for none"
+        ) from None
+
+
+def service_arguments(name: str, *, run: Path, stage: str) -> tuple[str, dict[str, Any]]:
+    """The project, and options of accelerate's class for the service `name`."""
+    group = run.resolve().name
+    file = run / "tracking" / stage
+    if not file.exists():
+        write_text(file, f"{stage}-{uuid.uuid4().hex[:8]}\n")
+    key = file.read_text().strip()  # a run folder that was removed and made again gets another one
+    options: dict[str, Any] = {"group": group, "resume": "allow", "name": f"{group}-{key}"}
+    if name == "wandb":
+        options |= {"id": key, "name": f"{group}/{stage}", "dir": str(run)}
+    return os.environ.get(f"{name.upper()}_PROJECT", "rla"), options
+
+
+def _started(name: str, *, run: Path, stage: str) -> Any:
+    """A running service of accelerate. Raises any error of the service."""
+    from accelerate import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    PartialState()  # the classes need it; without a launcher it is of a single process
+    project, options = service_arguments(name, run=run, stage=stage)
+    tracker = LOGGER_TYPE_TO_CLASS[name](project, **options)
+    tracker.start()
+    return tracker
+
+
+class EventFile:
+    """A new event file of TensorBoard in `folder`. Viewers hide points of earlier files from `step` on. Raises
+    UserError if the file cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        now = time.time()
+        # Viewers read files in the order of the seconds in their names.
+        self.path = folder / f"{EVENTS}{int(now):010d}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
+        start = SessionLog(status=SessionLog.START)
+        self.append(
+            Event(wall_time=now, file_version="brain.Event:2"), Event(wall_time=now, step=step, session_log=start)
+        )
+
+    def append(self, *events: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as opened:
+                records = RecordWriter(opened)
+                for event in events:
+                    records.write(event.SerializeToString())
+        except OSError as error:
+            raise unwritable(self.path.parent, error) from None
+
+    def log(self, values: Mapping[str, float], *, step: int, when: float | None = None) -> None:
+        """Write a point for each tag. `when`: seconds since the epoch; by default now."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self.append(Event(wall_time=time.time() if when is None else when, step=step, summary=summary))
+
+
+@dataclass(slots=True, kw_only=True)
+class Trackers:
+    """The trackers of one stage, as a context manager. Raises UserError on entry if a package is missing."""
+
+    config: TrackingConfig
+    run: Path
+    stage: str
+    running: list[Any] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Trackers:
+        for name in self.config.trackers:
+            refuse_missing(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.close()
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Log the numbers among the `metrics` of an update at the step `metrics["update"]`."""
+        if rank() > 0:
+            return
+        step = metrics["update"]
+        for name in dict.fromkeys(self.config.trackers) if not self.running else ():
+            if name == "tensorboard":
+                self.running.append(EventFile(self.run / name / self.stage, step=step))
+            else:
+                self.running.append(_started(name, run=self.run, stage=self.stage))
+                self.opened.callback(self.running[-1].finish)
+        numbers = {key: value for key, value in metrics.items() if key != "update" and isinstance(value, int | float)}
+        for tracker in self.running:
+            tracker.log({f"{self.stage}/{key}": value for key, value in numbers.items()}, step=step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """Values of one iteration by tag. `kind`: of the values. `when`: seconds since the epoch."""
+
+    kind: str
+    iteration: int
+    values: Mapping[str, float]
+    when: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.iteration}"
+
+
+def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any], config: TrackingConfig) -> None:
+    """Show all `points` of a run with its resolved `parameters`. Raises UserError if a package is missing, a file
+    cannot be written, or a service does not take the points.
+    """
+    for name in dict.fromkeys(config.trackers) if points else ():
+        refuse_missing(name)
+        if name == "tensorboard":
+            _write_events(run / name / STAGE, points, parameters)
+        else:
+            _send_points(name, run, points, parameters)
+
+
+def _write_events(folder: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any]) -> None:
+    """One event file with all points, which replaces the points of earlier files. Earlier files are removed when no
+    viewer reads them any more: TensorBoard does not notice that its last file was removed.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.text.summary_v2 import text_pb
+
+    earlier = sorted(folder.glob(f"{EVENTS}*"))
+    events = EventFile(folder, step=0)
+    text = text_pb("parameters", f"```\n{json.dumps(parameters, indent=2)}\n```")
+    events.append(Event(wall_time=time.time(), step=0, summary=text))
+    for point in sorted(points, key=lambda one: one.iteration):
+        events.log(point.values, step=point.iteration, when=point.when)
+    for file in earlier[:-1]:
+        if file.stat().st_mtime < time.time() - KEPT:
+            file.unlink()
+
+
+def _send_points(name: str, run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any]) -> None:
+    """Send the points that the service `name` has not got yet. Raises UserError if it does not take them."""
+    record = run / "tracking" / f"{STAGE}.json"
+    sent = sent_before(record)
+    new = [point for point in points if point.key not in sent.get(name, [])]
+    if not new:
+        return
+    try:
+        tracker = _started(name, run=run, stage=STAGE)
+        plain = {
+            key: str(value) if isinstance(value, list | dict) else value for key, value in flattened(parameters).items()
+        }
+        tracker.store_init_configuration(plain)
+        if name == "wandb":  # its own steps must grow, and an evaluation may come after later iterations
+            tracker.tracker.define_metric("*", step_metric="iteration")
+        for point in new:
+            values = {**point.values, "iteration": point.iteration}
+            tracker.log(values, step=None if name == "wandb" else point.iteration)
+        tracker.finish()
+    except Exception as error:  # services and their transports have errors of their own
+        said = "".join(letter if letter.isprintable() else " " for letter in f"{type(error).__name__}: {error}"[:SAID])
+        raise UserError(f"{name} took no points ({said.strip()}); the next stage with curves sends them") from None
+    write_json(record, {**sent, name: [*sent.get(name, []), *(point.key for point in new)]})
+
+
+def sent_before(record: Path) -> dict[str, list[str]]:
+    """Tracker -> keys of the points that it has. Entries of a damaged record are ignored: points are sent again."""
+    try:
+        found = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return {}
+    known = found.items() if isinstance(found, dict) else ()
+    return {name: keys for name, keys in known if isinstance(keys, list)}
