@@ -19,8 +19,7 @@ from rla.models.checkpoint import model_folder
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
-from rla.store.pools import TASK_FIELDS, as_task, read_tasks
-from rla.store.reading import part_rows
+from rla.store.reading import TASK_FIELDS, as_task, part_rows, read_tasks
 from rla.store.records import Direction
 from rla.store.shards import ShardWriter
 

@@ -21,7 +21,7 @@ from rla.envs.protocols import Adapts
 from rla.envs.views import RejectedEdit
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, held_out_root
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.record import is_complete
 from rla.store.records import Direction, Task, content_id
 

@@ -51,8 +51,7 @@ from rla.envs.protocols import Adapts, Probes
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
-from rla.store.pools import read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Direction, Status, StopReason, Task, content_id
 
 REVISIT = 0.25  # share of the tasks that is drawn among those not seen for longest

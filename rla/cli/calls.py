@@ -45,10 +45,16 @@ from rla.pipeline.run import default_run, differing_parameters, existing_run, pa
 from rla.processes.devices import USED, model_name, uuid_of
 from rla.processes.ranks import speaks, world
 from rla.processes.workers import ON_GPUS, WATCH, end_with_stdin, gpus_each, visible_gpus, workers_of
-from rla.store.atomic import write_json
-from rla.store.record import STARTED, is_complete, optional_json, read_regular
-from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import WHOLE, lock_outputs
+from rla.store.atomic import WHOLE, lock_outputs, write_json
+from rla.store.record import (
+    STARTED,
+    check_run_version,
+    is_complete,
+    optional_json,
+    read_regular,
+    run_config_path,
+    update_run_config,
+)
 from rla.tracking.trackers import refuse_missing
 from stages import STAGES
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.store.slices import Slice
+from rla.store.atomic import Slice
 
 CORES = "RLA_CORES"  # environment variable: the share of a machine's cores that a process was started with
 WATCH = "RLA_END_WITH_STDIN"

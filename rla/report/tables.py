@@ -14,8 +14,8 @@ from rla.envs.configured import default_config
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits
+from rla.store.record import read_run_config, run_config_path
 from rla.store.records import StopReason
-from rla.store.run_config import read_run_config, run_config_path
 
 ABSENT = "-"
 LOOP = (

@@ -18,8 +18,7 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import held_out_pool
 from rla.store.layout import artifact, held_out_root, places_of
-from rla.store.pools import read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, read_tasks
 from rla.store.record import is_complete
 from rla.store.records import Task
 

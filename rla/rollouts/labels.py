@@ -25,8 +25,7 @@ from rla.envs.views import Labelled, SeenStep
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.images import png_digest
-from rla.store.pools import tasks_by_id
-from rla.store.reading import read_manifest, read_nested
+from rla.store.reading import read_manifest, read_nested, tasks_by_id
 from rla.store.records import StopReason, Task
 
 LABELS = {

@@ -20,8 +20,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.store.atomic import write_json
 from rla.store.layout import making_call
-from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed
-from rla.store.slices import unfinished
+from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed, unfinished
 
 FILES = "files.json"
 KEY = "files"

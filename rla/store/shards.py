@@ -11,7 +11,7 @@ So a call that was killed is carried on by the same call: it reads the parts tha
 checksums, and makes those again that are damaged. The manifest names the size and SHA-256 of each part, which readers
 compare.
 
-A call holds the lock of its folder while it writes (`rla.store.slices`). Slices write different parts, side by side;
+A call holds the lock of its folder while it writes (`rla.store.record`). Slices write different parts, side by side;
 they open the folder, name their parts and write the manifest one after the other (`alone_in`).
 """
 
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from rla import __version__
 from rla.config.load import shown_value
 from rla.errors import UserError
-from rla.store.atomic import alone_in, unwritable, write_atomic
+from rla.store.atomic import WHOLE, Slice, alone_in, slices, unwritable, write_atomic
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, file_digest, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
@@ -40,14 +40,16 @@ from rla.store.record import (
     STARTED,
     Origin,
     checked_manifest,
+    joined,
     optional_json,
     optional_record,
     read_regular,
+    slice_count,
+    slice_manifests,
     write_record,
 )
 from rla.store.removing import refuse_others, remove_file
 from rla.store.schema import arrow_schema, load_schema, to_table
-from rla.store.slices import WHOLE, Slice, joined, slice_count, slice_manifests, slices
 from rla.store.texts import counted
 
 KIND, VERSION, ORIGIN, GROUP, KEYS = "rla_kind", "rla_schema_version", "rla_origin", "rla_group", "rla_keys"

@@ -39,7 +39,7 @@ from rla.models.vision import vision_for
 from rla.pipeline.context import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Task
 from rla.training.checkpoints import carry_over, open_to_train
 from rla.training.sequences import Example

@@ -11,7 +11,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes import workers
 from rla.processes.workers import gpu_shares, run_workers, worker_environment, workers_of
-from rla.store.slices import slices
+from rla.store.atomic import slices
 
 
 @pytest.mark.parametrize(

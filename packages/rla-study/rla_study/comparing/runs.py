@@ -17,7 +17,7 @@ from rla.errors import UserError
 from rla.folding import one_line
 from rla.pipeline.run import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
-from rla.store.run_config import read_run_config
+from rla.store.record import read_run_config
 from rla_study.ablation.design import Arm
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of
 

@@ -25,7 +25,7 @@ from rla.envs.configured import load_config
 from rla.models.checkpoint import model_folder
 from rla.seeds import derive
 from rla.store.layout import artifact
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Task
 from study_tests.bench.peer.calling import called_cell
 from study_tests.bench.peer.household import Household, taught_tokenizer
