@@ -13,8 +13,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,11 +24,16 @@ from torch import Tensor
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
+from rla.models.checkpoint import REFERENCE, Checkpoint
+from rla.models.load import hollow_model, load_model
+from rla.models.sight import sees
+from rla.models.vision import load_vision
 from rla.store.images import stream_images
 from rla.training.batches import (
     SequenceStats,
     StoredSequences,
     collate,
+    micro_batches,
     plan_updates,
     steps_per_epoch,
     write_sequences,
@@ -39,13 +46,29 @@ from rla.training.checkpoints import (
     verify_together,
     write_checkpoint,
 )
-from rla.training.cost import matrix_rate
+from rla.training.cost import Work, matrix_rate
 from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
-from rla.training.pictures import StoredImages, write_images
-from rla.training.prepare import PreparedStage, export_weights, prepare
+from rla.training.model import TokenScorer, checkpoint_gradients, freeze_vision, load_adapted
+from rla.training.pictures import StoredImages, VisionCollator, write_images
 from rla.training.sequences import TrainingSequence
-from rla.training.shared import Compute, Ranks
-from rla.training.state import DeferredInterrupts, TrainingProgress, random_state, set_random_state, stage_digest
+from rla.training.shared import Compute, Ranks, Sharing, make_backend
+from rla.training.state import (
+    WEIGHTS,
+    DeferredInterrupts,
+    TensorFiles,
+    TrainingProgress,
+    TrainState,
+    full_shape,
+    load_state_weights,
+    random_state,
+    save_weights,
+    set_random_state,
+    stage_digest,
+    write_adapter,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Metrics = dict[str, Any]
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
@@ -128,6 +151,8 @@ def train(
         metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
         folder = progress.final_folder(clean=ranks.first)
         stage.state.save(folder)
+        if ranks.first and stage.adapter is None and previous.reference is None:
+            save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, config.dtype))
         records = record_together(folder, ranks)
         if ranks.first:
             model, adapter = export_weights(stage, previous, folder)
@@ -172,6 +197,174 @@ def stored(
         kept = StoredSequences(file, stats, images=pngs)
         held.callback(kept.close)
         yield kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedStage:
+    """The state that all updates of a stage share.
+
+    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if they are the
+    sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of the adapter that
+    trains.
+    """
+
+    config: TrainConfig
+    compute: Compute
+    scorer: TokenScorer
+    state: TrainState
+    sequences: StoredSequences
+    reference: list[Tensor] | None
+    old: list[Tensor] | None
+    work: Work
+    vision: VisionCollator | None = None
+    loading_s: float = 0.0
+    adapter: Any = None
+
+    def passes(self, indices: Sequence[int]) -> list[list[int]]:
+        """The forward passes for these sequences, longest first."""
+        lengths, tokens = self.sequences.stats.lengths, self.compute.tokens_per_batch
+        return micro_batches(lengths, indices, tokens_per_batch=tokens, packed=self.scorer.packs)
+
+
+def prepare(
+    previous: Checkpoint,
+    sequences: StoredSequences,
+    *,
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+    compute: Compute,
+) -> PreparedStage:
+    """Load model, optimizer and state, and score the reference. Raises UserError if model and rows do not match."""
+    torch.manual_seed(seed)
+    ranks, lora = compute.ranks, config.lora.rank > 0
+    files = _complete_weights(previous) if ranks.sharing is Sharing.FSDP and not lora else None
+    started = time.monotonic()
+    model, adapter = _load(previous, config=config, compute=compute, hollow=files is not None)
+    loading = time.monotonic() - started
+    if sequences.stats.highest >= model.config.get_text_config().vocab_size:
+        raise UserError(
+            f"{previous.model}: knows no token {sequences.stats.highest}; train the model that made the trajectories"
+        )
+    if config.gradient_checkpointing:
+        checkpoint_gradients(model)
+    vision = load_vision(previous.model) if sees(model) else None
+    if vision is None and sequences.stats.pictures:
+        raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
+    collator = None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded)
+    scorer = TokenScorer(
+        model,
+        temperature=temperature,
+        train_entropy=config.entropy_coef != 0,
+        mixed=compute.mixed,
+        fp32_head=config.fp32_head,
+        banned=() if vision is None else vision.banned,
+    )
+    work = Work.of(model)  # before the weights are sharded
+    state = TrainState(model=model, backend=make_backend(scorer, config, compute), ranks=ranks)
+    stage = PreparedStage(
+        config=config,
+        compute=compute,
+        scorer=scorer,
+        state=state,
+        sequences=sequences,
+        reference=None,
+        old=None,
+        work=work,
+        vision=collator,
+        adapter=adapter,
+    )
+    if files is not None:
+        started = time.monotonic()
+        for name, parameter in model.named_parameters():
+            state.backend.set_weight(parameter, files[name])
+        loading += time.monotonic() - started
+    reference = current = None
+    # The model is its own reference before the state's weights are loaded, so two copies never exist. A new adapter
+    # changes nothing, so with LoRA the base is the reference.
+    from_initial = config.kl_coef != 0 and config.kl_reference == "initial"
+    from_previous = config.kl_coef != 0 and not from_initial
+    if from_initial:
+        if previous.reference is not None and not lora:
+            state.load_weights(previous.reference, REFERENCE)
+        reference = score(stage)
+    if previous.state is not None and (previous.adapter is not None or not lora):
+        started = time.monotonic()
+        state.load(previous.state)
+        loading += time.monotonic() - started
+    if from_previous or config.old == "trainer":
+        current = score(stage)
+    return changed(
+        stage,
+        reference=current if from_previous else reference,
+        old=current if config.old == "trainer" else None,
+        loading_s=loading,
+    )
+
+
+@torch.no_grad()
+def score(stage: PreparedStage) -> list[Tensor]:
+    """The log-probabilities of the loss tokens of every sequence, under the present weights."""
+    sequences, ranks, device = stage.sequences, stage.compute.ranks, stage.compute.device
+    scores: dict[int, Tensor] = {}
+    for indices, counted in ranks.share(stage.passes(range(len(sequences)))):
+        chosen = [sequences[index] for index in indices]
+        batch = collate(chosen, device=device, packed=stage.scorer.packs, vision=stage.vision)
+        logp, _ = stage.state.backend.module(batch)
+        if counted:
+            parts = logp.split([sequences.stats.loss_tokens[index] for index in indices])
+            scores.update(zip(indices, parts, strict=True))
+    if ranks.world > 1:
+        every = ranks.gather({index: part.cpu() for index, part in scores.items()})
+        scores = {index: part.to(device) for one in every for index, part in one.items()}
+    return [scores[index] for index in range(len(sequences))]
+
+
+def _complete_weights(previous: Checkpoint) -> TensorFiles | None:
+    """The files of which each rank reads its part, if they name every weight as the model does; otherwise None."""
+    folder = Path(previous.model)
+    if not (folder / "config.json").is_file():
+        return None
+    files, model = TensorFiles(folder, "model"), hollow_model(folder)
+    if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        return None  # it stores buffers as well
+    complete = all(files.shapes.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
+    return files if complete else None
+
+
+def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> tuple[PreTrainedModel, Any]:
+    """The model with fp32 weights, or with a frozen base and an adapter, and peft's settings of that.
+
+    `hollow`: without memory for the weights. A model that will be sharded stays on the CPU.
+    """
+    if (previous.adapter is None and config.lora.rank and previous.updates) or (
+        previous.adapter is not None and not config.lora.rank
+    ):
+        kind = "an adapter" if previous.adapter is not None else "all weights"
+        raise UserError(
+            f"{Path(previous.model).parent}: the run has trained {kind}; set lora.rank as before, "
+            "or start a run of its own from its model/ folder"
+        )
+    device = "cpu" if compute.ranks.sharded else str(compute.device)
+    if config.lora.rank:
+        model, settings = load_adapted(previous, config)
+        return model.to(device), settings
+    if hollow:
+        return freeze_vision(hollow_model(Path(previous.model)), config), None
+    return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None
+
+
+def export_weights(
+    stage: PreparedStage, previous: Checkpoint, state: Path
+) -> tuple[PreTrainedModel, None] | tuple[None, Path]:
+    """The whole model to export, or the folder of an adapter, made from the folder `state` if weights are sharded."""
+    if stage.adapter is not None:
+        return None, write_adapter(state, stage.adapter)
+    if not stage.compute.ranks.sharded:
+        return stage.scorer.model, None
+    model = freeze_vision(load_model(previous.model, dtype=stage.config.dtype), stage.config)
+    load_state_weights(model, state, WEIGHTS)
+    return model, None
 
 
 def run_updates(

@@ -44,14 +44,12 @@ from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
 from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
-from rla.training.logprobs import CHUNK_LOGITS
+from rla.training.model import CHUNK_LOGITS, load_adapted
 from rla.training.packing import enable_branches, enable_packing, forks, pack
 from rla.training.pictures import VisionCollator, VisionText, vision_states
-from rla.training.prepare import load_adapted, write_adapter
 from rla.training.sequences import Example
 from rla.training.shared import Ranks
-from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, trainable
-from rla.training.tensors import save_tensors
+from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, save_tensors, trainable, write_adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -18,9 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
@@ -31,10 +33,9 @@ from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes.ranks import flag, rank, world
 from rla.training.cost import return_freed_memory
-from rla.training.tensors import StoredTensor
 
 if TYPE_CHECKING:
-    from rla.training.logprobs import TokenScorer
+    from rla.training.model import TokenScorer
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=12)  # the other ranks wait while rank 0 reads shards and writes checkpoints
@@ -176,6 +177,25 @@ class Compute:
             replicas=launch.replicas,
             defer=launch.gradient_sync == "step",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a memory-mapped safetensors file: only the part that is read is copied."""
+
+    file: Path
+    name: str
+
+    def read(self) -> Tensor:
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_tensor(self.name)
+        return value
+
+    def rows(self, low: int, high: int) -> Tensor:
+        """Rows `low` to `high` (exclusive) of the first dimension."""
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_slice(self.name)[low:high]
+        return value
 
 
 class Backend(Protocol):

@@ -12,8 +12,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.training.loop import learning_rate
 from rla.training.shared import Ranks, TorchBackend, make_optimizer
-from rla.training.state import TrainState, load_state_weights
-from rla.training.tensors import TensorFiles, save_tensors, save_weights
+from rla.training.state import TensorFiles, TrainState, load_state_weights, save_tensors, save_weights
 
 CONFIG = TrainConfig(lr=0.01, warmup_steps=4)
 
