@@ -508,14 +508,8 @@ def forward(
 
 
 def learning_rate(updates: int, config: TrainConfig) -> float:
-    """The rate of the update after `updates` of the run: linear warm-up, then constant, or with `lr_steps` linearly
-    down to zero at that update of the run.
-    """
-    warm = config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
-    if not config.lr_steps or updates < config.warmup_steps:
-        return warm
-    done = min(1.0, (updates - config.warmup_steps) / max(1, config.lr_steps - config.warmup_steps))
-    return config.rate * (1 - done)
+    """The rate of the update after `updates` of the run: linear warm-up, then constant."""
+    return config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
 
 
 def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:

@@ -34,7 +34,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
-from rla.config.training import SftConfig, TrainConfig
+from rla.config.training import BETA1, SftConfig, TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.models.load import load_model, load_tokenizer
@@ -96,8 +96,8 @@ def sft(
         model, settings = load_adapted(previous, lora)
         if previous.adapter is not None and previous.state is not None:
             load_state_weights(model, previous.state, WEIGHTS)
-    trained = "" if lora is None else f" {lora.lora} {lora.dtype}"
-    progress = SftProgress.load(out, model=f"{previous.digest or previous.model}{trained}", parts=parts, seed=seed)
+    trained = f"{previous.digest or previous.model}{'' if lora is None else f' {lora.adapter}'}"
+    progress = SftProgress.load(out, model=trained, parts=parts, seed=seed)
     if log is not None:
         for step in progress.steps:
             log(step)
@@ -465,9 +465,9 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, half:
         lr_scheduler_type=SCHEDULES[config.lr_schedule],
         warmup_steps=max(1, round(updates * config.warmup_share)) if config.warmup_share else 0,
         weight_decay=config.weight_decay,
-        adam_beta1=config.beta1,
+        adam_beta1=BETA1,
         adam_beta2=config.beta2,
-        max_grad_norm=config.max_grad_norm,
+        max_grad_norm=1.0,
         seed=seed % 2**32,  # NumPy takes no larger one
         train_sampling_strategy="random" if config.packing else "group_by_length",
         dataloader_drop_last=bool(config.epochs) and examples >= config.batch_size,

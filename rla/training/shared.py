@@ -28,7 +28,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor, Shard
 
 from rla.config.sections import LaunchConfig
-from rla.config.training import TrainConfig
+from rla.config.training import BETA1, TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes.ranks import flag, rank, world
@@ -240,7 +240,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     return torch.optim.AdamW(
         parameters,
         lr=config.rate,
-        betas=(config.beta1, config.beta2),
+        betas=(BETA1, config.beta2),
         weight_decay=config.weight_decay,
         fused=parameters[0].device.type == "cuda",
     )
