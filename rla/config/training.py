@@ -126,7 +126,6 @@ class RewardLessonConfig(LessonConfig):
     # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
     # model: share of flipped labels
     noise: float = fraction(0.0)
-    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
     # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
     tokens_per_pass: int = from_zero(0)
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time

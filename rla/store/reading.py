@@ -27,7 +27,7 @@ from rla.store.digests import file_digest
 from rla.store.layout import rerun
 from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular, unfinished
 from rla.store.records import Status, Task
-from rla.store.schema import arrow_schema, check_columns, check_rows, check_table, load_schema
+from rla.store.schema import arrow_schema, check_columns, check_rows, load_schema
 
 Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
@@ -341,12 +341,7 @@ TASK_FIELDS = tuple(entry.name for entry in fields(Task))
 
 def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
     """The tasks of a pool or candidates shard, every value checked. UserError if the pool is empty."""
-    table = read_table(folder, kind)
-    try:
-        check_table(kind, table)
-    except UserError as error:
-        raise UserError(f"{folder}: {error}; make the pool again") from None
-    rows = table.to_pylist()
+    rows = read_rows(folder, kind)
     if kind == "tasks" and not rows:
         raise UserError(f"{folder}: the task pool is empty; make one with `rla make-tasks`")
     if kind == "candidates":

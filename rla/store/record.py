@@ -143,7 +143,7 @@ def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {CHECKSUM: found}
 
 
-class Counts(dict[str, Any]):
+class _Counts(dict[str, Any]):
     """The counts of a manifest. A missing one is a flaw of the file, not of the code that asks for it."""
 
     def __init__(self, path: Path, counts: Mapping[str, Any]) -> None:
@@ -173,7 +173,7 @@ def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{path}: its input_digests are no digests by name; {rerun(path)}")
     if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
         raise UserError(f"{path}: its counts are no numbers by name; {rerun(path)}")
-    return {**manifest, "counts": Counts(path, counts)}
+    return {**manifest, "counts": _Counts(path, counts)}
 
 
 def _is_part(entry: Any) -> bool:

@@ -111,11 +111,14 @@ def _foreign_files(folder: Path) -> list[Path]:
 
     Parts that cannot be read are ours if they lie next to one that can.
     """
-    ours, strange = False, set()
+    ours = False
+    strange: set[Path] = set()
     for path in shard_parts(folder):
         with suppress(UserError), opened_part(path) as file:
-            known = KIND.encode() in (file.metadata.metadata or {})
-            ours, strange = ours or known, strange if known else {*strange, path}
+            if KIND.encode() in (file.metadata.metadata or {}):
+                ours = True
+            else:
+                strange.add(path)
     for record in (folder / MANIFEST, folder / STARTED):  # one that is damaged still holds a key of ours
         ours = ours or (record.is_file() and any(f'"{key}"'.encode() in read_regular(record) for key in RECORDED))
     if not ours:
@@ -145,9 +148,7 @@ class ShardWriter:
         overwrite: bool = False,
         part: Slice = WHOLE,
         tell: Tell = lambda text: None,
-        later: bool = False,
     ) -> None:
-        """`later`: nothing is removed before the first part, even if the old shard has the same origin."""
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
@@ -161,8 +162,6 @@ class ShardWriter:
             self._open(overwrite=overwrite)
             if self.complete:
                 self._tidy()
-            elif self._stale and not (self.replaces or later):
-                self._clear()
             else:
                 self._entries = self._kept(overwrite=overwrite, others=overwrite and part.index == 0)
 
@@ -418,7 +417,7 @@ def write_shards(
     one.
     """
     tables = [to_table(output.kind, list(output.rows)) for output in outputs]
-    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell, later=True) for one in outputs]
+    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell) for one in outputs]
     for writer in writers:
         writer.clear()
     for output, table, writer in zip(outputs, tables, writers, strict=True):

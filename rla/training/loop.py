@@ -3,7 +3,7 @@
     loss = sum over the loss tokens of an optimizer step of  w (f * surrogate + kl_coef * k3) - entropy_coef * H / N
 
 `losses` defines the surrogate, the token weights w, the sampler's correction f and k3. The ratio is taken against the
-sampler's own log-probabilities (`old: sampler`), or those of the model at the start of the stage (`old: trainer`). A
+sampler's own log-probabilities (`old: sampler`), or against the model's at the start of the stage (`old: trainer`). A
 killed stage goes on from the last update in `<out>.partial/`, with the same result. Ctrl-C saves the updates so far.
 """
 
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from rla.models.sight import sees
 from rla.models.vision import load_vision
 from rla.store.images import stream_images
 from rla.training.batches import (
+    Batch,
     SequenceStats,
     StoredSequences,
     collate,
@@ -105,13 +105,13 @@ def train(
     images: Path | None = None,
     earlier: bool = False,
 ) -> Metrics:
-    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
+    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets the metrics of every update).
 
-    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
+    `sequences` are consumed once, to a file next to `out`. `temperature` is the sampling temperature. Replies that end
     beyond `config.max_tokens` are counted and left out; `check` may refuse the rest before a model is loaded. `record`
     is added to the checkpoint's manifest; `launch` says how several processes share the model. With `replace` a
     checkpoint at `out` stays until the new one is complete. `images`: the shard with the pictures of the sequences.
-    `earlier`: some replies are those of earlier models. Raises UserError if `out` exists otherwise, if token ids and
+    `earlier`: some replies are of earlier models. Raises UserError if `out` exists otherwise, if token ids and
     model do not match, if a file of the checkpoint is damaged, and if more than `MAX_SKIPPED` gradients are not finite.
     """
     started = time.perf_counter()
@@ -123,7 +123,7 @@ def train(
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
     with (
         progress.locked(first=ranks.first),
-        stored(progress.folder, sequences, config=config, compute=compute, images=images) as kept,
+        _stored(progress.folder, sequences, config=config, compute=compute, images=images) as kept,
     ):
         stats = kept.stats
         found: Metrics = {
@@ -146,16 +146,16 @@ def train(
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
         verify_together(previous, ranks)
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
-        history = run_updates(stage, progress=progress, seed=seed, log=log)
-        speed = pace(found["tokens"], time.perf_counter() - started)
-        metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
+        history = _run_updates(stage, progress=progress, seed=seed, log=log)
+        speed = _pace(found["tokens"], time.perf_counter() - started)
+        metrics = {**_summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
         folder = progress.final_folder(clean=ranks.first)
         stage.state.save(folder)
         if ranks.first and stage.adapter is None and previous.reference is None:
             save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, config.dtype))
         records = record_together(folder, ranks)
         if ranks.first:
-            model, adapter = export_weights(stage, previous, folder)
+            model, adapter = _export_weights(stage, previous, folder)
             write_checkpoint(
                 out,
                 previous=previous,
@@ -176,7 +176,7 @@ def train(
 
 
 @contextmanager
-def stored(
+def _stored(
     folder: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute, images: Path | None
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
@@ -199,13 +199,13 @@ def stored(
         yield kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PreparedStage:
     """The state that all updates of a stage share.
 
-    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if they are the
-    sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of the adapter that
-    trains.
+    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if the ratio is
+    taken against the sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of
+    the adapter that trains.
     """
 
     config: TrainConfig
@@ -213,9 +213,9 @@ class PreparedStage:
     scorer: TokenScorer
     state: TrainState
     sequences: StoredSequences
-    reference: list[Tensor] | None
-    old: list[Tensor] | None
     work: Work
+    reference: list[Tensor] | None = None
+    old: list[Tensor] | None = None
     vision: VisionCollator | None = None
     loading_s: float = 0.0
     adapter: Any = None
@@ -224,6 +224,9 @@ class PreparedStage:
         """The forward passes for these sequences, longest first."""
         lengths, tokens = self.sequences.stats.lengths, self.compute.tokens_per_batch
         return micro_batches(lengths, indices, tokens_per_batch=tokens, packed=self.scorer.packs)
+
+    def collated(self, chosen: Sequence[TrainingSequence]) -> Batch:
+        return collate(chosen, device=self.compute.device, packed=self.scorer.packs, vision=self.vision)
 
 
 def prepare(
@@ -251,7 +254,6 @@ def prepare(
     vision = load_vision(previous.model) if sees(model) else None
     if vision is None and sequences.stats.pictures:
         raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
-    collator = None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded)
     scorer = TokenScorer(
         model,
         temperature=temperature,
@@ -268,10 +270,8 @@ def prepare(
         scorer=scorer,
         state=state,
         sequences=sequences,
-        reference=None,
-        old=None,
         work=work,
-        vision=collator,
+        vision=None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded),
         adapter=adapter,
     )
     if files is not None:
@@ -279,44 +279,37 @@ def prepare(
         for name, parameter in model.named_parameters():
             state.backend.set_weight(parameter, files[name])
         loading += time.monotonic() - started
-    reference = current = None
     # The model is its own reference before the state's weights are loaded, so two copies never exist. A new adapter
     # changes nothing, so with LoRA the base is the reference.
-    from_initial = config.kl_coef != 0 and config.kl_reference == "initial"
-    from_previous = config.kl_coef != 0 and not from_initial
-    if from_initial:
+    if config.kl_coef and config.kl_reference == "initial":
         if previous.reference is not None and not lora:
             state.load_weights(previous.reference, REFERENCE)
-        reference = score(stage)
+        stage.reference = _score(stage)
+    started = time.monotonic()
     if previous.state is not None and (previous.adapter is not None or not lora):
-        started = time.monotonic()
         state.load(previous.state)
-        loading += time.monotonic() - started
+    stage.loading_s = loading + time.monotonic() - started
+    from_previous = config.kl_coef != 0 and config.kl_reference == "previous"
     if from_previous or config.old == "trainer":
-        current = score(stage)
-    return changed(
-        stage,
-        reference=current if from_previous else reference,
-        old=current if config.old == "trainer" else None,
-        loading_s=loading,
-    )
+        current = _score(stage)
+        stage.reference = current if from_previous else stage.reference
+        stage.old = current if config.old == "trainer" else None
+    return stage
 
 
 @torch.no_grad()
-def score(stage: PreparedStage) -> list[Tensor]:
+def _score(stage: PreparedStage) -> list[Tensor]:
     """The log-probabilities of the loss tokens of every sequence, under the present weights."""
-    sequences, ranks, device = stage.sequences, stage.compute.ranks, stage.compute.device
+    sequences, ranks = stage.sequences, stage.compute.ranks
     scores: dict[int, Tensor] = {}
     for indices, counted in ranks.share(stage.passes(range(len(sequences)))):
-        chosen = [sequences[index] for index in indices]
-        batch = collate(chosen, device=device, packed=stage.scorer.packs, vision=stage.vision)
-        logp, _ = stage.state.backend.module(batch)
+        logp, _ = stage.state.backend.module(stage.collated([sequences[index] for index in indices]))
         if counted:
             parts = logp.split([sequences.stats.loss_tokens[index] for index in indices])
             scores.update(zip(indices, parts, strict=True))
     if ranks.world > 1:
         every = ranks.gather({index: part.cpu() for index, part in scores.items()})
-        scores = {index: part.to(device) for one in every for index, part in one.items()}
+        scores = {index: part.to(stage.compute.device) for one in every for index, part in one.items()}
     return [scores[index] for index in range(len(sequences))]
 
 
@@ -354,7 +347,7 @@ def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow
     return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None
 
 
-def export_weights(
+def _export_weights(
     stage: PreparedStage, previous: Checkpoint, state: Path
 ) -> tuple[PreTrainedModel, None] | tuple[None, Path]:
     """The whole model to export, or the folder of an adapter, made from the folder `state` if weights are sharded."""
@@ -367,7 +360,7 @@ def export_weights(
     return model, None
 
 
-def run_updates(
+def _run_updates(
     stage: PreparedStage, *, progress: TrainingProgress, seed: int, log: Callable[[Metrics], None] | None
 ) -> list[Metrics]:
     """Make all updates of the stage that the saved progress does not hold yet; returns the metrics of every update.
@@ -434,11 +427,16 @@ def update(
             loss = loss - config.entropy_coef * entropy.sum() / tokens
         state.backend.backward(loss if counted else 0 * loss, last=number == len(passes) - 1)
         if counted:
-            accumulate(totals, {**marks, "loss": tokens * weight * per_token.detach()})
+            # On the device, so that nothing waits for it within a step.
+            for key, value in {**marks, "loss": tokens * weight * per_token.detach()}.items():
+                if key != "ratio":
+                    _add_total(totals, key, value.sum())
+            _add_total(totals, "ratio_max", marks["ratio"].max())
+            _add_total(totals, "sampler_gap_max", marks["sampler_gap"].max())
     if ranks.world > 1:
         every, totals = ranks.gather({key: value.cpu() for key, value in totals.items()}), {}
         for key, value in (item for one in every for item in one.items()):
-            add_total(totals, key, value)
+            _add_total(totals, key, value)
     lr = learning_rate(state.updates, config)
     norm = state.backend.step(lr=lr, max_norm=config.max_grad_norm)
     state.updates += 1
@@ -456,12 +454,12 @@ def update(
         **{key: value for key, value in {**means, "grad_norm": norm}.items() if math.isfinite(value)},
         "skipped": int(not norm < float("inf")),
         "lr": lr,
-        **advantage_statistics(stage.sequences[index] for index in indices),
+        **_advantage_statistics(stage.sequences[index] for index in indices),
         "sequences": len(lengths),
         "tokens": sum(lengths),
         "length_mean": sum(lengths) / len(lengths),
         "length_max": max(lengths),
-        **pace(sum(lengths), seconds),
+        **_pace(sum(lengths), seconds),
         "flop_utilisation": round(flops / seconds / (rate * ranks.world), 4),
     }
 
@@ -471,7 +469,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Loss and entropy per token of one micro-batch, and per token the values that metrics are made of."""
     config = stage.config
-    batch = collate(chosen, device=stage.compute.device, packed=stage.scorer.packs, vision=stage.vision)
+    batch = stage.collated(chosen)
     logp, entropy = stage.state.backend.module(batch)
     inputs = LossInputs(
         logp=logp,
@@ -512,23 +510,15 @@ def learning_rate(updates: int, config: TrainConfig) -> float:
     return config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
 
 
-def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
-    """Add sums and keep extremes on the device, so that nothing waits for it within a step."""
-    for key, value in marks.items():
-        if key != "ratio":
-            add_total(totals, key, value.sum())
-    add_total(totals, "ratio_max", marks["ratio"].max())
-    add_total(totals, "sampler_gap_max", marks["sampler_gap"].max())
-
-
-def add_total(totals: dict[str, Tensor], key: str, value: Tensor) -> None:
+def _add_total(totals: dict[str, Tensor], key: str, value: Tensor) -> None:
+    """Add sums and keep extremes."""
     if key not in totals:
         totals[key] = value
     else:
         totals[key] = torch.maximum(totals[key], value) if key in EXTREMES else totals[key] + value
 
 
-def advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
+def _advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
     """Mean and standard deviation over the loss tokens."""
     count, total, squares = 0, 0.0, 0.0
     for one in sequences:
@@ -540,7 +530,7 @@ def advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
     return {"loss_tokens": count, "advantage_mean": mean, "advantage_std": std}
 
 
-def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
+def _summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
     """Means over the updates, the largest ratio, and with `gap` the difference of sampler and trainer in the first
     update, which would also measure how far the model has come if replies of earlier models train.
 
@@ -559,5 +549,5 @@ def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
     }
 
 
-def pace(tokens: int, seconds: float) -> Metrics:
+def _pace(tokens: int, seconds: float) -> Metrics:
     return {"seconds": round(seconds, 3), "tokens_per_second": round(tokens / seconds, 1)}

@@ -230,7 +230,7 @@ def make_backend(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> 
     if compute.ranks.sharing is Sharing.DEEPSPEED:
         return DeepSpeedBackend(scorer, config, ranks=compute.ranks)
     if compute.ranks.sharing is Sharing.FSDP:
-        shard_model(scorer, compute)
+        _shard_model(scorer, compute)
     return TorchBackend(scorer, make_optimizer(scorer, config), ranks=compute.ranks, defer=compute.defer)
 
 
@@ -322,7 +322,7 @@ def chunk_bounds(size: int, count: int, number: int) -> tuple[int, int]:
     return min(size, each * number), min(size, each * (number + 1))
 
 
-def shard_model(scorer: TokenScorer, compute: Compute) -> None:
+def _shard_model(scorer: TokenScorer, compute: Compute) -> None:
     """FSDP2: one unit for each block of the model, and a root unit for the rest.
 
     The output layer belongs to the root, because the scorer uses its weight without calling it. With `replicas` weights

@@ -134,8 +134,8 @@ def train_stage(
     def finished() -> bool:
         return finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)
 
-    if not decided_by_first(finished):
-        check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
+    if not _decided_by_first(finished):
+        _check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
         configuration = launcher(ctx.config)
         if not launched():
             free_memory(ctx.config.generator)
@@ -163,7 +163,7 @@ def train_stage(
                     log=log,
                     launch=ctx.config.launch,
                     replace=ctx.overwrite,
-                    check=lambda stats: refuse_long(stats, ctx, config, data[0]),
+                    check=lambda stats: _refuse_long(stats, ctx, config, data[0]),
                     images=images,
                     earlier=bool(earlier),
                 )
@@ -177,7 +177,7 @@ def train_stage(
     return {checkpoint: str(out), **read_json(out / METRICS)}
 
 
-def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
+def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
     """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     if not config.enabled:
         return
@@ -189,7 +189,7 @@ def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> N
         need_package("peft", install="rla[lora]", why="lora.rank is set")
 
 
-def refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
+def _refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
     """Raises UserError if more than a stated share of the replies are too long to train."""
     limit = ctx.config.rollout.max_failed_share
     if stats.replies_too_long > limit * stats.replies:
@@ -200,7 +200,7 @@ def refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, sh
         )
 
 
-def decided_by_first(question: Callable[[], bool]) -> bool:
+def _decided_by_first(question: Callable[[], bool]) -> bool:
     """The answer of rank 0, on every rank."""
     if world() == 1:
         return question()

@@ -107,7 +107,7 @@ class TrainState:
     def load_weights(self, folder: Path, stem: str) -> None:
         """Load the parameters that train. Raises UserError if names or shapes differ."""
         self.backend.reshard()
-        for parameter, stored in stored_parameters(self.model, TensorFiles(folder, stem, required=True)):
+        for parameter, stored in _stored_parameters(self.model, TensorFiles(folder, stem, required=True)):
             self.backend.set_weight(parameter, stored)
 
 
@@ -115,7 +115,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def stored_parameters(model: nn.Module, files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
+def _stored_parameters(model: nn.Module, files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
     """Each parameter that trains and its stored values. Raises UserError if names or shapes differ.
 
     The files may also hold frozen parameters of the model, if an earlier stage trained them.
@@ -140,9 +140,9 @@ def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
 
 
 def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
-    """Copy stored weights into a model that this process holds whole. Raises UserError as `stored_parameters` does."""
+    """Copy stored weights into a model that this process holds whole. Raises UserError as `_stored_parameters` does."""
     with torch.no_grad():
-        for parameter, stored in stored_parameters(model, TensorFiles(folder, stem, required=True)):
+        for parameter, stored in _stored_parameters(model, TensorFiles(folder, stem, required=True)):
             parameter.copy_(stored.read())
 
 
