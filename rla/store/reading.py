@@ -100,8 +100,8 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def _sha256(path: Path, opened: pa.NativeFile, identity: tuple[int, ...]) -> str:
-    """The SHA-256 of the opened file, which is remembered if `identity` still is that of `path` and will change with
-    its content.
+    """The SHA-256 of the opened file. It is remembered if `path` still has this identity, which will change with its
+    content.
     """
     settled, found = time.time() - path.stat().st_ctime > SETTLED, hashlib.sha256()
     while chunk := opened.read_buffer(CHUNK):

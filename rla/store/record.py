@@ -277,14 +277,6 @@ def slice_count(path: Path, record: Mapping[str, Any]) -> int:
     return count
 
 
-def joined(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The manifest of the whole: parts of all slices in order, counts added up; the rest is the first slice's."""
-    parts = sorted((part for manifest in manifests for part in manifest["parts"]), key=lambda part: str(part["name"]))
-    counts = {key: sum(manifest["counts"][key] for manifest in manifests) for key in manifests[0]["counts"]}
-    whole = {key: value for key, value in manifests[0].items() if key not in ("slice", CHECKSUM)}
-    return whole | {"rows": sum(part["rows"] for part in parts), "counts": counts, "parts": parts}
-
-
 def unfinished(folder: Path) -> UserError:
     """The error for a folder without a manifest, with the missing slices and the remedy."""
     remedy = f"run {making_call(folder)}, again if it was interrupted"

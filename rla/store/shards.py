@@ -37,11 +37,11 @@ from rla.store.digests import file_digest
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
+    CHECKSUM,
     MANIFEST,
     STARTED,
     Origin,
     checked_manifest,
-    joined,
     optional_json,
     optional_record,
     read_regular,
@@ -148,7 +148,9 @@ class ShardWriter:
         overwrite: bool = False,
         part: Slice = WHOLE,
         tell: Tell = lambda text: None,
+        later: bool = False,
     ) -> None:
+        """`later`: nothing is removed before the first part, even if the old shard has the same origin."""
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
@@ -162,6 +164,8 @@ class ShardWriter:
             self._open(overwrite=overwrite)
             if self.complete:
                 self._tidy()
+            elif self._stale and not (self.replaces or later):
+                self._clear()
             else:
                 self._entries = self._kept(overwrite=overwrite, others=overwrite and part.index == 0)
 
@@ -371,7 +375,12 @@ class ShardWriter:
                 if not self._is_own(manifest):
                     unlike = self.origin.unlike(manifest)
                     raise UserError(f"{part.manifest(self.folder)}: {unlike}; bring the right one")
-            self._complete(joined(there), check)
+            # The whole's manifest: parts in order, counts added up; the rest is the first slice's.
+            parts = sorted((part for one in there for part in one["parts"]), key=lambda part: str(part["name"]))
+            whole = {key: value for key, value in there[0].items() if key not in ("slice", CHECKSUM)}
+            counts = {key: sum(one["counts"][key] for one in there) for key in there[0]["counts"]}
+            rows = sum(part["rows"] for part in parts)
+            self._complete(whole | {"rows": rows, "counts": counts, "parts": parts}, check)
 
     def _complete(self, manifest: dict[str, Any], check: Check) -> None:
         check(manifest["counts"])
@@ -417,7 +426,7 @@ def write_shards(
     one.
     """
     tables = [to_table(output.kind, list(output.rows)) for output in outputs]
-    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell) for one in outputs]
+    writers = [ShardWriter(one.folder, one.kind, origin, overwrite=overwrite, tell=tell, later=True) for one in outputs]
     for writer in writers:
         writer.clear()
     for output, table, writer in zip(outputs, tables, writers, strict=True):

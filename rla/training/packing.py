@@ -3,8 +3,8 @@
 Packed rows (`pack`, `enable_packing`): segments behind each other in one row without padding, each of which sees only
 itself. Linear layers run on [1, T]; attention regroups the T tokens. On CUDA in half precision that is one call of
 FlashAttention for sequences of any length; elsewhere, and for segments with branches, tokens are laid out as rows of
-similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, where causal attention
-never looks, and no gradient comes back from it. Models whose layers all attend through transformers' interface, in
+similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, so causal attention
+never sees it, and no gradient comes back from it. Models whose layers all attend through transformers' interface, in
 full or in a window, can pack; the others get padded rows. Shapes: T tokens of the pass, R rows of L cells in a block, S
 cells of all blocks, H heads, D width.
 

@@ -318,7 +318,7 @@ def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingS
 
 
 def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> TrainingSequence | None:
-    """The replies that end within the first `max_tokens` tokens of their text; None if there are none.
+    """The replies that end within the first `max_tokens` tokens of their text; None if every reply is longer.
 
     A reply stays whole or goes. It sees only the tokens before it, so the others train as they would have.
     """

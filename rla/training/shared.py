@@ -2,8 +2,8 @@
 
 `accelerate launch --config_file pipelines/accelerate/<kind>.yaml -m rla train-policy ...` (or torchrun) starts them.
 Every rank reads the same rows and makes the same plan. The forward passes of an optimizer step are dealt out, gradients
-are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are those of the whole step
-(`losses.token_weights`), so the sum over ranks is exact: gradients are added, never averaged.
+are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are computed from the
+whole step (`losses.token_weights`), so the sum over ranks is exact: gradients are added, never averaged.
 
     TorchBackend      a whole model on every rank, or FSDP2, whose parameters are DTensors
     DeepSpeedBackend  ZeRO: the engine sums, clips and steps, configured by the launcher
@@ -147,7 +147,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """Where tensors live and in which precision the forward pass runs. Accelerators enter here and nowhere else."""
+    """The device of the tensors and the precision of the forward pass. Accelerators enter here and nowhere else."""
 
     device: torch.device
     mixed: bool  # bf16 autocast

@@ -3,7 +3,7 @@
 A state folder holds `weights`, `moments` (`.safetensors`; large ones in numbered files), `rng.safetensors` and
 `state.json`: named tensors and numbers without pickles or paths, so a folder can be moved, and read by another number
 of processes than wrote it. Weights are the fp32 master weights: at a learning rate of 1e-6 a bf16 hand-off between
-iterations would lose most of each update. With LoRA the files hold only what trains.
+iterations would lose most of each update. With LoRA the files hold the adapter alone.
 
 `<out>.partial/update-000004/` holds the state after four updates and their metrics. A new save is written aside and
 renamed before the old one goes, so a whole one is there at any instant. It belongs to exactly one input: another
@@ -203,7 +203,7 @@ class TrainingProgress:
         self.took = self.last - started
 
     def restore(self, state: TrainState) -> list[dict[str, Any]]:
-        """Load the last save of this input; returns the metrics of its updates, none if there is no such save.
+        """Load the last save of this input; returns the metrics of its updates, an empty list if nothing was saved.
 
         A collective call of all ranks. A save with a damaged file is removed with a warning.
         """
