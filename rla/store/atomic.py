@@ -124,7 +124,7 @@ def _acquired(path: Path, lock: Callable[[int], None]) -> int:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Wait until no other call is in such a block for `folder`, if the file system has locks.
 
     Raises UserError if the folder may not be opened.

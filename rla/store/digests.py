@@ -20,7 +20,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.store.atomic import write_json
 from rla.store.layout import making_call
-from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed, unfinished
+from rla.store.record import MANIFEST, STARTED, optional_json, read_regular, record_text, sealed, unfinished
 
 FILES = "files.json"
 KEY = "files"
@@ -128,7 +128,7 @@ def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (path / MANIFEST, path / "checkpoint.json"):
         if record.is_file():
-            return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
+            return hashlib.sha256(record_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

@@ -77,7 +77,7 @@ def read_regular(path: Path) -> bytes:
     return content
 
 
-def enclosed_text(content: bytes) -> bytes:
+def record_text(content: bytes) -> bytes:
     """The JSON text in the Parquet file of a record; any other content is returned as it is."""
     if not content.startswith(BEGIN):
         return content
@@ -104,7 +104,7 @@ def _footer(kind: str) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from disk, in a Parquet file or not. UserError names the file if it is damaged."""
     try:
-        data = json.loads(enclosed_text(read_regular(path)))
+        data = json.loads(record_text(read_regular(path)))
     except (ValueError, RecursionError):  # not JSON, not UTF-8, a number too long, nested too deeply
         raise UserError(f"{path}: not valid JSON; remove its folder and rerun {making_call(path)}") from None
     if not isinstance(data, dict):

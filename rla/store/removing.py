@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.atomic import alone_in, is_still, write_json
+from rla.store.atomic import is_still, lock_folder, write_json
 from rla.store.record import optional_json
 
 REPLACED = ".replaced.json"  # in a folder that moved aside: the record that lay next to it
@@ -92,9 +92,9 @@ def bring_back(place: Path) -> None:
     the reader then reports the missing folder.
     """
     with suppress(OSError, UserError):
-        if os.path.lexists(place) or not os.path.lexists(old := _aside(place, "old")):
+        if os.path.lexists(place) or not os.path.lexists(old := _sibling(place, "old")):
             return
-        with alone_in(place.parent):
+        with lock_folder(place.parent):
             if not os.path.lexists(place) and not os.path.lexists(old / REPLACED):
                 old.rename(place)
 
@@ -104,8 +104,8 @@ def settle(place: Path, ours: Ours, *, record: Path | None = None) -> None:
 
     `record`: the file next to the folder that belongs to it.
     """
-    if os.path.lexists(_aside(place, "old")) or os.path.lexists(_aside(place, "gone")):
-        with alone_in(place.parent):
+    if os.path.lexists(_sibling(place, "old")) or os.path.lexists(_sibling(place, "gone")):
+        with lock_folder(place.parent):
             _settle(place, ours, record)
 
 
@@ -117,8 +117,8 @@ def take_place(partial: Path, place: Path, ours: Ours, *, beside: RecordBeside |
     not `ours`.
     """
     record = None if beside is None else beside.file
-    old, gone = _aside(place, "old"), _aside(place, "gone")
-    with alone_in(place.parent):
+    old, gone = _sibling(place, "old"), _sibling(place, "gone")
+    with lock_folder(place.parent):
         _settle(place, ours, record)
         replaced = False
         try:
@@ -142,12 +142,12 @@ def take_place(partial: Path, place: Path, ours: Ours, *, beside: RecordBeside |
             _clear(gone, ours)
 
 
-def _aside(place: Path, why: str) -> Path:
+def _sibling(place: Path, why: str) -> Path:
     return place.with_name(f".{place.name}.{why}")
 
 
 def _settle(place: Path, ours: Ours, record: Path | None) -> None:
-    old, gone = _aside(place, "old"), _aside(place, "gone")
+    old, gone = _sibling(place, "old"), _sibling(place, "gone")
     _clear(gone, ours)
     if os.path.lexists(old):
         if os.path.lexists(place):

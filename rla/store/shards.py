@@ -12,7 +12,7 @@ checksums, and makes those again that are damaged. The manifest names the size a
 compare.
 
 A call holds the lock of its folder while it writes (`rla.store.atomic`). Slices write different parts, side by side;
-they open the folder, name their parts and write the manifest one after the other (`alone_in`).
+they open the folder, name their parts and write the manifest one after the other (`lock_folder`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from rla import __version__
 from rla.config.load import shown_value
 from rla.errors import UserError
-from rla.store.atomic import WHOLE, Slice, alone_in, slices, unwritable, write_atomic
+from rla.store.atomic import WHOLE, Slice, lock_folder, slices, unwritable, write_atomic
 from rla.store.digests import file_digest
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
@@ -176,7 +176,7 @@ class ShardWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.folder, error) from None
-        with alone_in(self.folder):
+        with lock_folder(self.folder):
             yield
 
     @property
