@@ -41,7 +41,6 @@ from rla.models.verifying import (
     checkpoint_around,
     checkpoint_records,
     model_records,
-    verify_model,
     verify_parts,
 )
 from rla.store.atomic import write_json
@@ -110,17 +109,8 @@ def open_to_train(source: Path | str) -> Checkpoint:
     return checkpoint
 
 
-def verify_together(checkpoint: Checkpoint, ranks: Ranks) -> None:
-    """Compare the files with their record; each rank digests its share, so all are read once. Collective.
-
-    Raises UserError on every rank if one of them finds a damaged file.
-    """
-    verify = verify_model if checkpoint.state is None else verify_parts  # the weights alone were named
-    ranks.check(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
-
-
 def record_together(folder: Path, ranks: Ranks) -> dict[str, dict[str, Any]]:
-    """The records of a folder that rank 0 has written. Collective, like `verify_together`."""
+    """The records of a folder that rank 0 has written; each rank digests its share. Collective."""
     ranks.barrier()
     own: dict[str, dict[str, Any]] = {}
     ranks.check(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))

@@ -26,6 +26,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
 from rla.models.load import hollow_model, load_model
 from rla.models.sight import sees
+from rla.models.verifying import verify_model, verify_parts
 from rla.models.vision import load_vision
 from rla.store.images import stream_images
 from rla.training.batches import (
@@ -43,7 +44,6 @@ from rla.training.checkpoints import (
     open_to_train,
     record_together,
     refuse_existing,
-    verify_together,
     write_checkpoint,
 )
 from rla.training.cost import Work, matrix_rate
@@ -144,7 +144,9 @@ def train(
             ranks.barrier()
             return metrics
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
-        verify_together(previous, ranks)
+        # Each rank digests its share, so all files are read once. Without a state the weights alone were named.
+        verify = verify_model if previous.state is None else verify_parts
+        ranks.check(lambda: verify(previous.model, share=(ranks.rank, ranks.world)))
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = _run_updates(stage, progress=progress, seed=seed, log=log)
         speed = _pace(found["tokens"], time.perf_counter() - started)
