@@ -26,7 +26,7 @@ from rla.plugins import registered
 if TYPE_CHECKING:
     from rla.config import Config
     from rla.config.sections import GeneratorConfig
-    from rla.store.slices import Slice
+    from rla.store.atomic import Slice
 
 LAUNCHED = "RLA_LAUNCHED"  # environment variable of the processes of `launch.training`
 CORES = "RLA_CORES"  # environment variable: the share of the machine's cores that a process may use

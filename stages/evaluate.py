@@ -19,7 +19,7 @@ from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
 from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
 from rla.rollouts.trajectory_shard import image_shard, play_shard
 from rla.store.atomic import write_json
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.shards import ShardWriter
 
 

@@ -11,7 +11,7 @@ from rla.envs.registry import environment
 from rla.models.verifying import adopt, keep_or_make
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, pool_of
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.pipeline.context import StageContext
-from rla.store.layout import PATHS, earlier_judgements
+from rla.store.layout import PATHS, artifact
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """
     scores, rewards = ctx.path("scores"), ctx.path("rewards")
     config = replace(ctx.config.train_rm, enabled=ctx.config.train_rm.enabled and ctx.config.judge.trains)
-    earlier = earlier_judgements(ctx.run, ctx.iteration, count=config.replay if config.enabled else 0)
+    replayed = range(max(1, ctx.iteration - config.replay), ctx.iteration) if config.enabled else ()
+    earlier = [(artifact(ctx.run, "scores", one), artifact(ctx.run, "rm_rewards", one)) for one in replayed]
 
     def sequences() -> Iterator[TrainingSequence]:
         from rla.training.sequences import reward_model_sequences

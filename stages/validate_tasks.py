@@ -18,8 +18,7 @@ from rla.envs.protocols import Adapts, HasExpert
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
-from rla.store.pools import read_candidates, read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_candidates, read_rows, read_tasks
 from rla.store.shards import Output, write_shards
 
 

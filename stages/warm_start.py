@@ -29,7 +29,7 @@ SECTIONS = {
 def asked_as(ctx: StageContext, option: str) -> str:
     """Further dependencies of a model: its adapter, and the view of the episode if prompts show a window."""
     lora = ctx.config.taught_by_adapter(option)
-    kind = "" if lora is None else f"{lora.lora} {lora.dtype}"
+    kind = "" if lora is None else lora.adapter
     if not needs_agent(ctx):
         return kind
     shown = f"{ctx.config.policy.history} {ctx.config.policy.images}" if option == "policy" else ctx.config.judge.images

@@ -32,7 +32,6 @@ PAGES = {
             "rla.store.layout",
             "rla.store.record",
             "rla.store.shards",
-            "rla.store.run_config",
             "rla.store.frames",
             "rla.store.reading",
         ),

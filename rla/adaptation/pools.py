@@ -25,8 +25,7 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import places_of
-from rla.store.pools import read_tasks
-from rla.store.reading import stream_rows
+from rla.store.reading import read_tasks, stream_rows
 from rla.store.record import is_complete
 from rla.store.records import Task
 

@@ -35,8 +35,7 @@ from rla.envs.protocols import Adapts, Probes
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
-from rla.store.pools import read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Direction, Status, StopReason, Task, content_id
 
 MIXED_BUDGET = 3  # `fill: mixed` plays at most so many times `tasks_per_iteration` active tasks

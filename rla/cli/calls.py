@@ -53,10 +53,16 @@ from rla.processes import (
     workers_of,
     world,
 )
-from rla.store.atomic import write_json
-from rla.store.record import STARTED, is_complete, optional_json, read_regular
-from rla.store.run_config import check_run_version, run_config_path, update_run_config
-from rla.store.slices import WHOLE, lock_outputs
+from rla.store.atomic import WHOLE, lock_outputs, write_json
+from rla.store.record import (
+    STARTED,
+    check_run_version,
+    is_complete,
+    optional_json,
+    read_regular,
+    run_config_path,
+    update_run_config,
+)
 from rla.tracking import refuse_missing
 from stages import STAGES
 

@@ -409,8 +409,6 @@ def _check_training(config: Config, where: str) -> None:
             )
         if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
             raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
-        if 0 < train.lr_steps <= train.warmup_steps:
-            raise UserError(f"{where}: {name}.lr_steps is {train.lr_steps}; set it to 0, or above warmup_steps")
 
 
 def _check_splits(tasks: TasksConfig, where: str) -> None:

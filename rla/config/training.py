@@ -35,11 +35,9 @@ class TrainConfig:
     enabled: bool = True  # false: the checkpoint goes on as it is
     vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
     lr: float | None = fraction(None)  # the highest learning rate; none: 1e-6, with LoRA 4e-5
-    beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
-    beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
+    beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam, whose beta1 is 0.9
     weight_decay: float = fraction(0.0)  # of AdamW
-    warmup_steps: int = from_zero(0)  # updates of the run in which the rate rises to `lr`
-    lr_steps: int = from_zero(0)  # updates of the run over which the rate falls linearly to zero; 0: it is constant
+    warmup_steps: int = from_zero(0)  # updates of the run in which the rate rises to `lr`; then it is constant
     epochs: int = from_one(1)  # how often an iteration trains on its sequences
     updates: int = from_one(4)  # optimizer steps per epoch
     sequences_per_update: int = from_zero(0)  # as many steps as it takes with so many sequences in each; 0: `updates`
@@ -81,6 +79,11 @@ class TrainConfig:
         """`lr`, decided."""
         return RATES[self.lora.rank > 0] if self.lr is None else self.lr
 
+    @property
+    def adapter(self) -> str:
+        """The identity of the adapter that trains, for digests: a change of it makes other weights."""
+        return f"{self.lora} {self.dtype}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTrainConfig(TrainConfig):
@@ -97,9 +100,6 @@ class LessonConfig:
     steps: int = from_zero(200)  # updates
     batch_size: int = from_one(16)  # examples of an update
     lr: float | None = fraction(None)  # learning rate; none: 2e-5, with LoRA 2e-4, of a new model 3e-3
-    # policy and expert: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most;
-    # reward model: share of flipped labels
-    noise: float = fraction(0.0)
 
     @property
     def rate(self) -> float:
@@ -113,9 +113,9 @@ class LessonConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertConfig(LessonConfig):
-    """Supervised training on an expert before that of `policy`, which has its other settings; `steps: 0`: none."""
+    """Supervised training on an expert that never errs, before that of `policy`, which has its other settings."""
 
-    steps: int = from_zero(0)  # updates
+    steps: int = from_zero(0)  # updates; 0: no such training
     observed: float = fraction(0.3)  # loss weight of the tokens that the policy reads in demonstrations
 
 
@@ -123,7 +123,9 @@ class ExpertConfig(LessonConfig):
 class RewardLessonConfig(LessonConfig):
     """Supervised training of the reward model on labelled judgements."""
 
-    vision: Literal["trained", "frozen"] = "trained"  # the vision encoder, if the model has one
+    # policy: a demonstration's share of random actions is drawn between 0 and twice this, and is 1 at most; reward
+    # model: share of flipped labels
+    noise: float = fraction(0.0)
     # an update adds up passes of at most so many tokens; 0: as many as 2 GiB of activations allow, 8 GiB on a GPU
     tokens_per_pass: int = from_zero(0)
     gradient_checkpointing: bool = False  # activations are computed again: less memory, more time
@@ -131,9 +133,10 @@ class RewardLessonConfig(LessonConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationConfig(LessonConfig):
-    """Supervised training after that of `reward`, which has its other settings; `steps: 0`: none."""
+    """Supervised training after that of `reward`, which has its other settings."""
 
-    steps: int = from_zero(0)  # updates
+    steps: int = from_zero(0)  # updates; 0: no such training
+    noise: float = fraction(0.0)  # share of flipped labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +147,7 @@ class SftConfig(RewardLessonConfig):
     lr_schedule: Literal["constant", "linear", "cosine"] = "cosine"  # how the rate falls after the warm-up, to zero
     warmup_share: float = fraction(0.05)  # of the updates, in which the rate rises to `lr`; 0: none
     weight_decay: float = fraction(0.0)  # of AdamW
-    beta1: float = ranged(0.9, least=0.0, below=1.0)  # of Adam
-    beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam
-    max_grad_norm: float = ranged(1.0, above=0.0, most=1e9)  # larger gradients are scaled down to it
+    beta2: float = ranged(0.99, least=0.0, below=1.0)  # of Adam, whose beta1 is 0.9
     packing: bool = False  # examples of a pass share a row without seeing each other; false: rows are padded
     # conversations, and no others, are cut on the right to so many tokens; 0: longer ones are left out
     max_length: int = from_zero(0)
@@ -168,8 +169,8 @@ class WarmStartConfig:
     enabled: bool | None = None  # false: both models go on as they are; none: true if `model.policy` is init
     reward_from_policy: bool = False  # the reward model starts from the policy's clone, not from `model.reward`
     scenes: int = from_zero(0)  # built-in scenes of its own to demonstrate on; 0: the tasks of the pool
-    # The policy first learns from demonstrations of an expert; `noise` is the share of its random actions. A model
-    # learns slow things, such as positions on a screen, sooner from demonstrations without errors.
+    # The policy first learns from an expert that never errs. A model learns slow things, such as positions on a
+    # screen, sooner from demonstrations without errors.
     expert: ExpertConfig = field(default_factory=ExpertConfig)
     policy: SftConfig = field(default_factory=SftConfig)
     reward: RewardLessonConfig = field(default_factory=RewardLessonConfig)
@@ -186,7 +187,7 @@ class WarmStartConfig:
         if name == "policy":
             return self.policy
         if name == "expert":
-            return _over(replace(self.policy, epochs=0), self.expert)
+            return _over(replace(self.policy, epochs=0, noise=0.0), self.expert)
         reward = _over(SftConfig(), self.reward)
         return reward if name == "reward" else _over(reward, self.calibration)
 
@@ -196,6 +197,7 @@ def _over(base: SftConfig, lesson: LessonConfig) -> SftConfig:
 
 
 DUAL_CLIP = 3.0
+BETA1 = 0.9  # of Adam
 # Learning rates of all weights, and of an adapter. Supervised ones are those of TRL and of its guide to LoRA; 4e-5 is
 # that of tinker-cookbook's loop.
 RATES, TAUGHT_RATES, NEW_RATE = (1e-6, 4e-5), (2e-5, 2e-4), 3e-3

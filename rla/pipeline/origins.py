@@ -22,13 +22,22 @@ from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
+from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.digests import digest
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST, PARAMETERS, STARTED, Origin, is_complete, optional_record
-from rla.store.run_config import run_config_path, write_run_config
+from rla.store.record import (
+    MANIFEST,
+    PARAMETERS,
+    STARTED,
+    Origin,
+    is_complete,
+    optional_record,
+    run_config_path,
+    slice_manifests,
+    write_run_config,
+)
 from rla.store.shards import ShardWriter, clear_started
-from rla.store.slices import WHOLE, Slice, lock_outputs, slice_manifests, slices
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 

@@ -21,9 +21,8 @@ from rla.metrics.intervals import Interval, difference
 from rla.pipeline.finished import TimedCall, current_calls
 from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, is_complete, read_json
+from rla.store.record import MANIFEST, is_complete, read_json, read_run_config, run_config_path
 from rla.store.records import StopReason
-from rla.store.run_config import read_run_config, run_config_path
 
 Row = dict[str, Any]
 FORMS: tuple[Literal["tagged"], Literal["index"]] = ("tagged", "index")  # of `policy.reply`, which differ

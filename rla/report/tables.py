@@ -20,9 +20,8 @@ from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_sp
 from rla.report.episodes import Played, episode_frame
 from rla.store.frames import read_judgements
 from rla.store.layout import PATHS, SPLITS, UNTRAINED, artifact, further_splits
-from rla.store.record import is_complete, read_json
+from rla.store.record import is_complete, read_json, read_run_config, run_config_path
 from rla.store.records import StopReason
-from rla.store.run_config import read_run_config, run_config_path
 from rla.store.texts import duration
 
 ABSENT = "-"

@@ -22,13 +22,12 @@ from rla.rollouts.labels import labels_in
 from rla.rollouts.score_shard import finish_scores, score_played
 from rla.rollouts.trajectory_shard import image_shard, is_kept, keep_episodes, trajectory_counts
 from rla.seeds import derive
-from rla.store.atomic import write_json
+from rla.store.atomic import lock_outputs, write_json
 from rla.store.frames import read_episodes, read_judgements
 from rla.store.layout import artifact
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
-from rla.store.slices import lock_outputs
 
 PROBE_SEED = 0  # and not the run's: seeds of an ablation differ, and would be measured on other steps
 RANDOM_SHARES = (1.0, 0.6, 0.3, 0.0)

@@ -24,8 +24,7 @@ from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
 from rla.pipeline.context import StageContext
 from rla.store.images import png_digest
-from rla.store.pools import tasks_by_id
-from rla.store.reading import read_manifest, read_nested
+from rla.store.reading import read_manifest, read_nested, tasks_by_id
 from rla.store.records import StopReason, Task
 
 LABELS = {

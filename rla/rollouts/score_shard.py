@@ -34,8 +34,7 @@ from rla.rollouts.judge import (
     reply_trie,
 )
 from rla.store.images import images_folder, refuse_other_images
-from rla.store.pools import tasks_by_id
-from rla.store.reading import Entry, part_rows, read_manifest, read_nested, verify_shard
+from rla.store.reading import Entry, part_rows, read_manifest, read_nested, tasks_by_id, verify_shard
 from rla.store.records import StepScore, Task
 from rla.store.shards import ShardWriter
 

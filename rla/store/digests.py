@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.store.atomic import write_json
 from rla.store.layout import making_call
-from rla.store.record import MANIFEST, STARTED, enclosed_text, optional_json, read_regular, sealed
-from rla.store.slices import unfinished
+from rla.store.record import MANIFEST, STARTED, optional_json, read_regular, record_text, sealed, unfinished
 
 FILES = "files.json"
 KEY = "files"
@@ -40,9 +39,8 @@ def record_files(
     names = _names(folder)
     found = {name: dict(known[name]) for name in names if known and name in known}
     sizes = {name: (folder / name).stat().st_size for name in names if name not in found}
-    fresh = _shared(sizes, share)
-    digests = _digests(folder / name for name in fresh)
-    found |= {name: {"bytes": sizes[name], "sha256": one} for name, one in zip(fresh, digests, strict=True)}
+    digests = _share_of_digests(folder, sizes, share)
+    found |= {name: {"bytes": sizes[name], "sha256": one} for name, one in digests.items()}
     return {name: found[name] for name in names if name in found}
 
 
@@ -64,7 +62,7 @@ def write_records(folder: Path, records: Records) -> None:
 
 
 def read_records(file: Path) -> dict[str, dict[str, Any]] | None:
-    """The records in `file`; None if there is no such file, or none in it. Raises UserError if it is damaged."""
+    """The records in `file`; None if it does not exist or holds none. Raises UserError if it is damaged."""
     found = (optional_json(file) or {}).get(KEY)
     if found is None:
         return None
@@ -95,16 +93,10 @@ def verify_recorded(
             raise UserError(f"{path}: missing; {remedy}")
         if path.stat().st_size != expected[name]["bytes"]:
             raise UserError(f"{path}: changed since it was written (it has another size); {remedy}")
-    own = _shared({name: one["bytes"] for name, one in expected.items()}, share)
-    for name, digest in zip(own, _digests(folder / name for name in own), strict=True):
-        if digest != expected[name]["sha256"]:
+    sizes = {name: one["bytes"] for name, one in expected.items()}
+    for name, found in _share_of_digests(folder, sizes, share).items():
+        if found != expected[name]["sha256"]:
             raise UserError(f"{folder / name}: changed since it was written (it has another SHA-256); {remedy}")
-
-
-def _shared(sizes: Mapping[str, int], share: tuple[int, int]) -> list[str]:
-    """The files of this rank, dealt out by falling size so that shares are alike."""
-    rank, world = share
-    return sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)[rank::world]
 
 
 def _names(folder: Path) -> list[str]:
@@ -112,12 +104,16 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
 
 
-def _digests(paths: Iterable[Path]) -> list[str]:
+def _share_of_digests(folder: Path, sizes: Mapping[str, int], share: tuple[int, int]) -> dict[str, str]:
+    """SHA-256 of the files of this rank, dealt out by falling size so that shares are alike."""
+    rank, world = share
+    names = sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)[rank::world]
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(_sha256, paths))
+        return dict(zip(names, pool.map(file_digest, (folder / name for name in names)), strict=True))
 
 
-def _sha256(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hex digits. Raises UserError if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -132,7 +128,7 @@ def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (path / MANIFEST, path / "checkpoint.json"):
         if record.is_file():
-            return hashlib.sha256(enclosed_text(read_regular(record))).hexdigest()[:16]
+            return hashlib.sha256(record_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

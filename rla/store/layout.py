@@ -1,16 +1,8 @@
 """Paths: of every artifact of a run, a convention that lets a stage be called with `--run` and `--iteration` alone, and
 of the files that travel with the package (`resource`).
 
-<run>/0/pool, <run>/test/pool              task pools as made
-<run>/init/{policy,rm}, <run>/0/{policy,rm}  new models, and after the warm start
-<run>/<i>/{trajectories,scores,verdicts,standings,pool,candidates}
-<run>/<i>/rewards/{policy,rm}, <run>/<i>/{policy,rm}, <run>/<i>/{metrics,tasks}.json
-<run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, beside the loop
-<run>/<i>/trajectories-images, <run>/eval/<i>/trajectories-images  the pictures of trajectories that have any
-<run>/eval/<i>/{trajectories,metrics.json}, <run>/eval/<i>/scores if the environment's reward model is evaluated too
-<run>/probe/trajectories, <run>/eval/<i>/probe  labelled steps, and the votes of each evaluation's reward model
+<run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is not part of the loop
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
-<run>/report
 <run>/inspect                              logs that `rla view` and `rla export` make of the shards; no stage reads them
 <run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training, and `iterations`: of the run; no stage reads them
 
@@ -28,77 +20,45 @@ from rla.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-# name -> path below the run; {i} is the iteration, {p} the previous one
-PATHS = {
-    "train_tasks": "0/pool",
-    "test_tasks": "test/pool",
-    "init_policy": "init/policy",
-    "init_rm": "init/rm",
-    "first_policy": "0/policy",
-    "first_rm": "0/rm",
-    "previous_policy": "{p}/policy",
-    "previous_rm": "{p}/rm",
-    "previous_pool": "{p}/pool",
-    "previous_candidates": "{p}/candidates",
-    "previous_standings": "{p}/standings",
-    "trajectories": "{i}/trajectories",
-    "images": "{i}/trajectories-images",
-    "scores": "{i}/scores",
-    "verdicts": "{i}/verdicts",
-    "standings": "{i}/standings",
-    "pool": "{i}/pool",
-    "candidates": "{i}/candidates",
-    "policy_rewards": "{i}/rewards/policy",
-    "rm_rewards": "{i}/rewards/rm",
-    "metrics": "{i}/metrics.json",
-    "task_metrics": "{i}/tasks.json",
-    "judge_accuracy": "{i}/judge-accuracy.json",
-    "policy": "{i}/policy",
-    "rm": "{i}/rm",
-    "eval_trajectories": "eval/{i}/trajectories",
-    "eval_images": "eval/{i}/trajectories-images",
-    "eval_scores": "eval/{i}/scores",
-    "eval_metrics": "eval/{i}/metrics.json",
-    "probe_trajectories": "probe/trajectories",
-    "probe_scores": "eval/{i}/probe",
-    "report": "report",
-    "inspect": "inspect",
+# name -> path below the run ({i} is the iteration, {p} the previous one), command that makes it, kind of shard
+ARTIFACTS = {
+    "train_tasks": ("0/pool", "make-tasks", "tasks"),
+    "test_tasks": ("test/pool", "make-tasks", "tasks"),
+    "init_policy": ("init/policy", "init-model", ""),
+    "init_rm": ("init/rm", "init-model", ""),
+    "first_policy": ("0/policy", "warm-start", ""),
+    "first_rm": ("0/rm", "warm-start", ""),
+    "previous_policy": ("{p}/policy", "", ""),
+    "previous_rm": ("{p}/rm", "", ""),
+    "previous_pool": ("{p}/pool", "", ""),
+    "previous_candidates": ("{p}/candidates", "", ""),
+    "previous_standings": ("{p}/standings", "", ""),
+    "trajectories": ("{i}/trajectories", "rollout", "trajectories"),
+    "scores": ("{i}/scores", "score-steps", "scores"),
+    "images": ("{i}/trajectories-images", "rollout", "images"),  # the pictures of trajectories that have any
+    "verdicts": ("{i}/verdicts", "validate-tasks", "verdicts"),
+    "standings": ("{i}/standings", "validate-tasks", "standings"),
+    "pool": ("{i}/pool", "validate-tasks", "tasks"),
+    "candidates": ("{i}/candidates", "adapt-env", "candidates"),
+    "policy_rewards": ("{i}/rewards/policy", "compute-rewards", "policy_rewards"),
+    "rm_rewards": ("{i}/rewards/rm", "compute-rewards", "rm_rewards"),
+    "metrics": ("{i}/metrics.json", "compute-rewards", ""),
+    "task_metrics": ("{i}/tasks.json", "compute-rewards", ""),
+    "judge_accuracy": ("{i}/judge-accuracy.json", "judge-accuracy", ""),
+    "policy": ("{i}/policy", "train-policy", ""),
+    "rm": ("{i}/rm", "train-rm", ""),
+    "eval_trajectories": ("eval/{i}/trajectories", "evaluate", "trajectories"),
+    "eval_images": ("eval/{i}/trajectories-images", "evaluate", "images"),
+    "eval_scores": ("eval/{i}/scores", "evaluate", "scores"),  # if the environment's reward model is evaluated too
+    "eval_metrics": ("eval/{i}/metrics.json", "evaluate", ""),
+    "probe_trajectories": ("probe/trajectories", "evaluate", "trajectories"),  # labelled steps
+    "probe_scores": ("eval/{i}/probe", "evaluate", "scores"),  # the votes of each evaluation's reward model on them
+    "report": ("report", "report", ""),
+    "inspect": ("inspect", "", ""),
 }
-
-# artifact -> the kind of shard that it is
-SHARD_KINDS = {
-    "train_tasks": "tasks",
-    "test_tasks": "tasks",
-    "pool": "tasks",
-    "trajectories": "trajectories",
-    "scores": "scores",
-    "verdicts": "verdicts",
-    "standings": "standings",
-    "policy_rewards": "policy_rewards",
-    "rm_rewards": "rm_rewards",
-    "candidates": "candidates",
-    "eval_trajectories": "trajectories",
-    "eval_scores": "scores",
-    "probe_trajectories": "trajectories",
-    "probe_scores": "scores",
-    "images": "images",
-    "eval_images": "images",
-}
-
-# artifact -> the command that makes it
-MAKERS = {
-    **{"train_tasks": "make-tasks", "test_tasks": "make-tasks"},
-    **{"init_policy": "init-model", "init_rm": "init-model"},
-    **{"first_policy": "warm-start", "first_rm": "warm-start"},
-    **{"trajectories": "rollout", "images": "rollout", "scores": "score-steps"},
-    **{"verdicts": "validate-tasks", "standings": "validate-tasks", "pool": "validate-tasks"},
-    **{"policy_rewards": "compute-rewards", "rm_rewards": "compute-rewards"},
-    **{"task_metrics": "compute-rewards", "metrics": "compute-rewards"},
-    **{"policy": "train-policy", "rm": "train-rm", "candidates": "adapt-env"},
-    **{"eval_trajectories": "evaluate", "eval_images": "evaluate", "eval_scores": "evaluate"},
-    **{"eval_metrics": "evaluate", "probe_trajectories": "evaluate", "probe_scores": "evaluate"},
-    **{"judge_accuracy": "judge-accuracy", "report": "report"},
-}
+PATHS = {name: path for name, (path, _, _) in ARTIFACTS.items()}
+MAKERS = {name: command for name, (_, command, _) in ARTIFACTS.items() if command}
+SHARD_KINDS = {name: kind for name, (_, _, kind) in ARTIFACTS.items() if kind}
 
 TOGETHER = (("policy_rewards", "rm_rewards"), ("verdicts", "standings", "pool"))  # shards that one call makes
 
@@ -111,7 +71,7 @@ def held_out_root(run: Path, splits: Sequence[str], split: str) -> Path:
 
 
 def further_splits(run: Path) -> dict[str, Path]:
-    """The held-out splits of a run beside its main one, in order of their names, each with its root."""
+    """The held-out splits of a run except its main one, in order of their names, each with its root."""
     return {path.name: path for path in sorted((run / SPLITS).glob("*")) if path.is_dir()}
 
 
@@ -149,14 +109,6 @@ def making_call(path: Path) -> str:
 def rerun(path: Path) -> str:
     """The remedy for a flaw of a shard's file."""
     return f"rerun {making_call(path)} with --overwrite"
-
-
-def earlier_judgements(run: Path, iteration: int, *, count: int) -> list[tuple[Path, Path]]:
-    """(scores, rewards of the reward model) of the `count` iterations before this one, the oldest first; fewer if
-    the run has had fewer.
-    """
-    numbers = range(max(1, iteration - count), iteration)
-    return [(artifact(run, "scores", number), artifact(run, "rm_rewards", number)) for number in numbers]
 
 
 def places_of(run: Path, name: str) -> Iterator[Path]:

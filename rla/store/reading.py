@@ -8,22 +8,26 @@ side by side. So each part is checked as it is read: its SHA-256, its columns, a
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
+from rla.store.digests import file_digest
 from rla.store.layout import rerun
-from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular
+from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular, unfinished
+from rla.store.records import Status, Task
 from rla.store.schema import arrow_schema, check_columns, check_rows, load_schema
-from rla.store.slices import unfinished
 
 Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
@@ -36,6 +40,9 @@ GROWTH = 1000  # the rows of a file may take so many times its size in memory
 LEAST_ROOM = 1 << 28  # bytes that they may take in any case
 NUMBER_BYTES = 8
 CHUNK = 1 << 20
+# Seconds after its last change from which a file's digest is remembered: clocks of file systems tick every few ms, and
+# within a tick a file could change and keep its identity.
+SETTLED = 2.0
 
 
 def group_of(part: Path) -> int:
@@ -63,15 +70,19 @@ def opened_part(path: Path, entry: Entry | None = None, *, remedy: str = "") -> 
     """An opened Parquet file. Raises UserError for damage, also inside the block.
 
     `entry`: the part in a manifest. The opened file has to be that one, because another shard may have taken the place
-    of both since the manifest was read. A file that no manifest names yet has checksums of its pages, which are
-    verified as they are read. `remedy`: what to do about a file that no stage has made.
+    of both since the manifest was read. Its SHA-256 is compared once in a process; from then on, and if no manifest
+    names the file yet, the checksums of its pages are verified as they are read. `remedy`: the advice about a file that
+    no stage has made.
     """
     try:
         refuse_irregular(path)
+        identity = _identity(path)
         with pa.OSFile(str(path)) as opened:
-            if entry is not None and _sha256(opened) != entry["sha256"]:
+            same = identity == _identity(path)  # the opened file is the one of this identity
+            known = entry is None or (same and _DIGESTS.get(identity) == entry["sha256"])
+            if entry is not None and not known and _sha256(path, opened, identity) != entry["sha256"]:
                 raise _changed(path, entry)
-            with pq.ParquetFile(opened, page_checksum_verification=entry is None) as file:
+            with pq.ParquetFile(opened, page_checksum_verification=known) as file:
                 yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if entry is not None and isinstance(error, FileNotFoundError):
@@ -80,35 +91,46 @@ def opened_part(path: Path, entry: Entry | None = None, *, remedy: str = "") -> 
         raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy or rerun(path)}") from None
 
 
-def _sha256(file: pa.NativeFile) -> str:
-    found = hashlib.sha256()
-    while chunk := file.read_buffer(CHUNK):
+_DIGESTS: dict[tuple[int, ...], str] = {}  # identity of a file -> its SHA-256
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+
+
+def _sha256(path: Path, opened: pa.NativeFile, identity: tuple[int, ...]) -> str:
+    """The SHA-256 of the opened file. It is remembered if `path` still has this identity, which will change with its
+    content.
+    """
+    settled, found = time.time() - path.stat().st_ctime > SETTLED, hashlib.sha256()
+    while chunk := opened.read_buffer(CHUNK):
         found.update(chunk)
-    file.seek(0)
+    opened.seek(0)
+    if settled and identity == _identity(path):
+        _DIGESTS[identity] = found.hexdigest()
     return found.hexdigest()
 
 
 def _changed(path: Path, entry: Entry) -> UserError:
     """The error for a part that is not the one of `entry`: damage, unless the manifest is another one by now."""
     found = optional_record(path.parent, MANIFEST)
-    if found and (path.name, entry["sha256"]) in {
-        (part["name"], part["sha256"]) for part in checked_manifest(*found)["parts"]
-    }:
-        return UserError(
-            f"{path}: not the part that {MANIFEST} names, for its sha256 differs; the shard was changed or damaged: "
-            f"{rerun(path.parent)}"
-        )
+    if found and any(
+        (part["name"], part["sha256"]) == (path.name, entry["sha256"]) for part in checked_manifest(*found)["parts"]
+    ):
+        return _damaged(path)
     return _replaced(path)
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(
+        f"{path}: not the part that {MANIFEST} names, for its sha256 differs; the shard was changed or damaged: "
+        f"{rerun(path.parent)}"
+    )
 
 
 def _replaced(path: Path) -> UserError:
     return UserError(f"{path}: replaced while the shard was read; call the stage again")
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, as hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def most_bytes(size: int) -> int:
@@ -183,10 +205,7 @@ def check_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fals
                 f"the shard was changed or truncated: {rerun(folder)}"
             )
         if whole and file_digest(folder / name) != part["sha256"]:
-            raise UserError(
-                f"{folder / name}: not the part that {MANIFEST} names, for its sha256 differs; "
-                f"the shard was changed or damaged: {rerun(folder)}"
-            )
+            raise _damaged(folder / name)
 
 
 def verify_shard(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -262,16 +281,14 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
 
 def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """`read_table` as plain dictionaries."""
-    rows: list[dict[str, Any]] = read_table(folder, kind, columns).to_pylist()
-    return rows
+    return cast("list[dict[str, Any]]", read_table(folder, kind, columns).to_pylist())
 
 
 def read_nested(
     path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
 ) -> list[dict[str, Any]]:
     """`read_part` as plain dictionaries."""
-    rows: list[dict[str, Any]] = read_part(path, columns, kind=kind, entry=entry).to_pylist()
-    return rows
+    return cast("list[dict[str, Any]]", read_part(path, columns, kind=kind, entry=entry).to_pylist())
 
 
 def stream_rows(
@@ -316,3 +333,64 @@ def part_rows(
             for index, key in enumerate(batch.column(columns[0]).to_pylist()):
                 if keys is None or key in keys:
                     yield batch.slice(index, 1).to_pylist()[0]
+
+
+DEEPEST = 200  # levels of a payload
+TASK_FIELDS = tuple(entry.name for entry in fields(Task))
+
+
+def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
+    """The tasks of a pool or candidates shard, every value checked. UserError if the pool is empty."""
+    rows = read_rows(folder, kind)
+    if kind == "tasks" and not rows:
+        raise UserError(f"{folder}: the task pool is empty; make one with `rla make-tasks`")
+    if kind == "candidates":
+        rows = [row for row in rows if row["valid"]]
+    names = [row["task_id"] for row in rows]
+    if len(names) != len(set(names)):
+        raise UserError(f"{folder}: a task is there twice; make the pool again")
+    return list(map(as_task, rows))
+
+
+def read_candidates(folder: Path) -> list[Task]:
+    """Valid candidates; an empty list if the folder does not exist, as in the first iteration."""
+    return read_tasks(folder, "candidates") if folder.exists() else []
+
+
+def tasks_by_id(folder: Path, kind: str, wanted: Collection[str]) -> dict[str, Task]:
+    """The tasks among `wanted` by id: a pool may hold thousands, each of tens of kilobytes."""
+    return {row["task_id"]: as_task(row) for row in stream_rows(folder, kind, TASK_FIELDS, keys=wanted)}
+
+
+def as_task(row: Mapping[str, Any]) -> Task:
+    """The task of a row of a pool or of candidates, which may have more columns.
+
+    UserError for a status that no task has, and for JSON that is nested too deeply.
+    """
+    task = Task(**{name: row[name] for name in TASK_FIELDS})
+    if None in (task.task_id, task.payload, task.status) or task.status not in set(Status):
+        raise UserError(f"task {task.task_id}: no payload, or a status that is none of {', '.join(Status)}")
+    for name, text in (("payload", task.payload), ("edit", task.edit or "")):
+        if nested_too_deeply(text):
+            raise UserError(f"task {task.task_id}: its {name} is no JSON, or nested deeper than {DEEPEST} levels")
+    return task
+
+
+def nested_too_deeply(text: str) -> bool:
+    """Whether a JSON text is more deeply nested than any environment's, which reading would end in. Few are parsed."""
+    if text.count("[") + text.count("{") <= DEEPEST:
+        return False
+    try:
+        level = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return True
+    for _ in range(DEEPEST):
+        level = [
+            below
+            for node in level
+            if isinstance(node, dict | list)
+            for below in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return True

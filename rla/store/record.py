@@ -1,4 +1,4 @@
-"""Records: JSON beside the data that names their kind, their files and their origin.
+"""Records: JSON files that name the kind of the data next to them, its files and its origin.
 
 The records of a shard folder lie in Parquet files without rows, so that programs that read Parquet open the folder:
 
@@ -6,6 +6,13 @@ The records of a shard folder lie in Parquet files without rows, so that program
 
 The footer names the columns of the shard's kind. Polars refuses a folder that holds a file of another format, whatever
 its name; `datasets` takes the format that most files have. pandas and pyarrow skip names that begin with an underscore.
+
+A slice that has its parts writes `_manifest-<i>-of-<n>.parquet`, and the last one also `_manifest.parquet`, the same as
+an undivided call does. Slices may share a folder, or fill folders whose files are then put into one, because parts
+carry the index of their group.
+
+`<run>/config.yaml` is the record of a run: every parameter with its value, defaults included, as the last call resolved
+them. It may serve as a params file: `--params <run>/config.yaml` repeats the run.
 
 Anyone may have written a record. A named pipe would be read forever and a huge file would take all memory, so a record
 is a regular file of bounded size.
@@ -19,16 +26,17 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rla import __version__
+from rla.config.load import plain_data, yaml_flaw
 from rla.config.schema import differences_text, parameter_differences, shown_value
 from rla.errors import UserError
-from rla.store.atomic import json_text, write_content
+from rla.store.atomic import Slice, json_text, slices, write_content, write_text
 from rla.store.layout import making_call, rerun
 from rla.store.texts import counted
 
@@ -46,7 +54,7 @@ COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops",
 def refuse_irregular(path: Path, most: int | None = None) -> int:
     """The size of a regular file in bytes. UserError for a pipe, a device, a socket, and for more than `most` bytes.
 
-    Raises OSError if there is no such file. A folder is left to the function that opens it.
+    Raises OSError if the file does not exist. A folder is left to the function that opens it.
     """
     found = path.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -70,7 +78,7 @@ def read_regular(path: Path) -> bytes:
     return content
 
 
-def enclosed_text(content: bytes) -> bytes:
+def record_text(content: bytes) -> bytes:
     """The JSON text in the Parquet file of a record; any other content is returned as it is."""
     if not content.startswith(BEGIN):
         return content
@@ -97,7 +105,7 @@ def _footer(kind: str) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from disk, in a Parquet file or not. UserError names the file if it is damaged."""
     try:
-        data = json.loads(enclosed_text(read_regular(path)))
+        data = json.loads(record_text(read_regular(path)))
     except (ValueError, RecursionError):  # not JSON, not UTF-8, a number too long, nested too deeply
         raise UserError(f"{path}: not valid JSON; remove its folder and rerun {making_call(path)}") from None
     if not isinstance(data, dict):
@@ -111,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def optional_json(path: Path) -> dict[str, Any] | None:
-    """`read_json`, or None if there is no such file."""
+    """`read_json`, or None if the file does not exist."""
     try:
         return read_json(path)
     except FileNotFoundError:
@@ -119,7 +127,7 @@ def optional_json(path: Path) -> dict[str, Any] | None:
 
 
 def optional_record(folder: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
-    """A record with the path of its file, or None if there is no such file."""
+    """A record with the path of its file, or None if the file does not exist."""
     found = optional_json(folder / name)
     return None if found is None else (folder / name, found)
 
@@ -136,7 +144,7 @@ def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {CHECKSUM: found}
 
 
-class Counts(dict[str, Any]):
+class _Counts(dict[str, Any]):
     """The counts of a manifest. A missing one is a flaw of the file, not of the code that asks for it."""
 
     def __init__(self, path: Path, counts: Mapping[str, Any]) -> None:
@@ -166,7 +174,7 @@ def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{path}: its input_digests are no digests by name; {rerun(path)}")
     if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
         raise UserError(f"{path}: its counts are no numbers by name; {rerun(path)}")
-    return {**manifest, "counts": Counts(path, counts)}
+    return {**manifest, "counts": _Counts(path, counts)}
 
 
 def _is_part(entry: Any) -> bool:
@@ -187,7 +195,7 @@ def refuse_other_version(place: Path, found: object, *, remedy: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What an output is made from: equal origins make equal outputs.
+    """The config, inputs and seed of an output: equal origins make equal outputs.
 
     `parameters`: the values that the digest `config` covers, empty if unknown. `folders`: the path of each input, as
     this call names it. Records do not hold them, because a run may be moved.
@@ -243,3 +251,121 @@ def _parameters_unlike(found: Mapping[str, Any], made_from: Mapping[str, Any]) -
             text = f"{shown_value(found.get(key))}, this call has {shown_value(made_from.get(key))}"
             return f"seed {text}" if key == "seed" else f"another config_digest ({text})"
     return "other parameters"
+
+
+MOST_SLICES = 1 << 16
+SHOWN = 3  # missing slices that an error names
+
+
+def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | None]:
+    """The manifest of each of the `count` slices, None if it is not there yet. UserError for a malformed one."""
+    found: dict[Slice, dict[str, Any] | None] = {}
+    for part in slices(count):
+        path = part.manifest(folder)
+        record = optional_json(path)
+        found[part] = manifest = None if record is None else checked_manifest(path, record)
+        for name, number in manifest["counts"].items() if manifest else ():
+            if not isinstance(number, int | float):
+                raise UserError(f"{path}: its count {name} is no number; remove it, and call the stage of that slice")
+    return found
+
+
+def slice_count(path: Path, record: Mapping[str, Any]) -> int:
+    """How many slices a folder was begun in, as the record in the file `path` says. UserError if it is not a number."""
+    count = record.get("slices", 1)
+    if type(count) is not int or not 1 <= count <= MOST_SLICES:
+        raise UserError(f"{path}: no number of slices; remove this file, and call the stage with --overwrite")
+    return count
+
+
+def unfinished(folder: Path) -> UserError:
+    """The error for a folder without a manifest, with the missing slices and the remedy."""
+    remedy = f"run {making_call(folder)}, again if it was interrupted"
+    if not folder.exists():
+        return UserError(f"{folder} does not exist; {remedy}")
+    started = optional_record(folder, STARTED)
+    count = 1 if started is None else slice_count(*started)
+    if count == 1:
+        return UserError(f"{folder} is incomplete (no {MANIFEST}); {remedy}")
+    missing = [part for part, manifest in slice_manifests(folder, count).items() if manifest is None]
+    if not missing:
+        return UserError(
+            f"{folder}: its {count} slices are not joined; call {making_call(folder)} with --slice 1/{count}"
+        )
+    names = ", ".join(map(str, missing[:SHOWN])) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    return UserError(
+        f"{folder} is incomplete: no manifest of {'slice' if len(missing) == 1 else 'slices'} {names}; "
+        f"call {making_call(folder)} with --slice {missing[0]}, or bring that slice's files here"
+    )
+
+
+RUN_CONFIG = "config.yaml"
+MADE_BY = "# Written by rla "
+HEADER = f"""\
+{MADE_BY}{__version__}
+# All parameters of this run: of each section those of the last stage that read it, else of the last stage.
+# Records hold their own.
+"""
+
+
+def run_config_path(run: Path) -> Path:
+    return run / RUN_CONFIG
+
+
+def check_run_version(run: Path) -> None:
+    """UserError if another version made the run, as the first line of its `config.yaml` says."""
+    path = run_config_path(run)
+    if path.exists():
+        first, *_ = read_regular(path).decode(errors="replace").splitlines() or [""]
+        found = first.removeprefix(MADE_BY) if first.startswith(MADE_BY) else None
+        refuse_other_version(path, found, remedy="name another run (--run)")
+
+
+def read_run_config(run: Path) -> dict[str, Any]:
+    """The nested parameters of a run. Raises UserError if it has no such file, if that is not a mapping, and as
+    `check_run_version` does.
+    """
+    import yaml
+
+    path = run_config_path(run)
+    check_run_version(run)
+    try:
+        data = plain_data(read_regular(path).decode())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; the next call of a stage of this run writes it") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML ({yaml_flaw(error)}); remove it, the next stage writes it") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: no mapping of sections; remove it, the next stage writes it")
+    return data
+
+
+def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
+    """Write the resolved parameters atomically, if the file does not hold them yet."""
+    import yaml
+
+    path = run_config_path(run)
+    text = HEADER + yaml.safe_dump(dict(resolved), sort_keys=False, allow_unicode=True)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_text(path, text)
+
+
+def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence[str]) -> None:
+    """Write the parameters of `sections` (`env`, `policy.reply`) and the seed; the parameters of other stages stay."""
+    try:
+        data = read_run_config(run)
+    except UserError:  # none, or a damaged one
+        write_run_config(run, resolved)
+        return
+    for path in ("seed", *sections):
+        *parents, last = path.split(".")
+        source, target = resolved, data
+        for name in parents:
+            source = source[name]
+            if not isinstance(target.get(name), dict):
+                target[name] = {}
+            target = target[name]
+        target[last] = source[last]
+    write_run_config(run, data)

@@ -6,8 +6,8 @@ folder that holds anything else is refused before the first file goes.
     .<name>.gone    the old folder while its files are removed
 
 The old folder is there, whole, until the new one is complete, and a folder that is being removed never has its name: a
-kill leaves no half of one that could be read. A record that lies beside the folder moves into the old one with it
-(`.replaced.json`), so that no folder is ever found beside another one's record.
+kill leaves no half of one that could be read. A record next to the folder moves into the old one with it
+(`.replaced.json`), so that no folder is ever found with another one's record.
 
 The second half marks the parts of a checkpoint that were removed to save space (`pruned.json`). The marker is written
 before a file is removed, so a part that it names is never read. Record and metrics of a checkpoint always stay.
@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.atomic import alone_in, is_still, write_json
+from rla.store.atomic import is_still, lock_folder, write_json
 from rla.store.record import optional_json
 
-REPLACED = ".replaced.json"  # in a folder that moved aside: the record that lay beside it
+REPLACED = ".replaced.json"  # in a folder that moved aside: the record that lay next to it
 SHOWN = 3
 
 # Of a folder: whether `rla` may have written the file with this path below it.
@@ -52,7 +52,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder`, removed when the block ends unless the block has renamed it.
+    """An empty folder next to `folder`, removed when the block ends unless the block has renamed it.
 
     Raises UserError if another call is making the same.
     """
@@ -79,7 +79,7 @@ def building(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBeside:
-    """The record that lies beside a folder, with its content for the new folder."""
+    """The record next to a folder, with its content for the new folder."""
 
     file: Path
     content: Mapping[str, Any]
@@ -92,32 +92,33 @@ def bring_back(place: Path) -> None:
     the reader then reports the missing folder.
     """
     with suppress(OSError, UserError):
-        if _is_there(place) or not _is_there(old := _aside(place, "old")):
+        if os.path.lexists(place) or not os.path.lexists(old := _sibling(place, "old")):
             return
-        with alone_in(place.parent):
-            if not _is_there(place) and not _is_there(old / REPLACED):
+        with lock_folder(place.parent):
+            if not os.path.lexists(place) and not os.path.lexists(old / REPLACED):
                 old.rename(place)
 
 
 def settle(place: Path, ours: Ours, *, record: Path | None = None) -> None:
     """End the replacing that a killed call has begun: the old folder comes back, unless the new one is there already.
 
-    `record`: the file beside the folder that belongs to it.
+    `record`: the file next to the folder that belongs to it.
     """
-    if _is_there(_aside(place, "old")) or _is_there(_aside(place, "gone")):
-        with alone_in(place.parent):
+    if os.path.lexists(_sibling(place, "old")) or os.path.lexists(_sibling(place, "gone")):
+        with lock_folder(place.parent):
             _settle(place, ours, record)
 
 
 def take_place(partial: Path, place: Path, ours: Ours, *, beside: RecordBeside | None = None) -> None:
-    """`partial` becomes `place`, and the folder that lay there is removed. `beside`: written while both are aside.
+    """`partial` becomes `place`, and the folder that lay there is removed. `beside`: the record that is written while
+    both are aside.
 
     Raises UserError, and OSError if the system refuses, with the old folder in its place: it may hold files that are
     not `ours`.
     """
     record = None if beside is None else beside.file
-    old, gone = _aside(place, "old"), _aside(place, "gone")
-    with alone_in(place.parent):
+    old, gone = _sibling(place, "old"), _sibling(place, "gone")
+    with lock_folder(place.parent):
         _settle(place, ours, record)
         replaced = False
         try:
@@ -141,19 +142,15 @@ def take_place(partial: Path, place: Path, ours: Ours, *, beside: RecordBeside |
             _clear(gone, ours)
 
 
-def _is_there(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
-
-
-def _aside(place: Path, why: str) -> Path:
+def _sibling(place: Path, why: str) -> Path:
     return place.with_name(f".{place.name}.{why}")
 
 
 def _settle(place: Path, ours: Ours, record: Path | None) -> None:
-    old, gone = _aside(place, "old"), _aside(place, "gone")
+    old, gone = _sibling(place, "old"), _sibling(place, "gone")
     _clear(gone, ours)
-    if _is_there(old):
-        if _is_there(place):
+    if os.path.lexists(old):
+        if os.path.lexists(place):
             old.rename(gone)
             _clear(gone, ours)
         else:
@@ -168,7 +165,7 @@ def _back(old: Path, place: Path, record: Path | None) -> None:
 
 
 def _clear(gone: Path, ours: Ours) -> None:
-    if not _is_there(gone):
+    if not os.path.lexists(gone):
         return
     refuse_unlike(gone, lambda path: path == Path(REPLACED) or ours(gone)(path))
     entries = sorted(gone.rglob("*"), reverse=True)

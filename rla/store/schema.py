@@ -109,11 +109,11 @@ def to_table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
             table = pa.Table.from_pylist(whole_texts(rows), schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise UserError(f"{kind} row does not fit {kind}.schema.json: {error}") from None
-    check_table(kind, table)
+    _check_table(kind, table)
     return table
 
 
-def check_table(kind: str, table: pa.Table) -> None:
+def _check_table(kind: str, table: pa.Table) -> None:
     """Check every value of a table that has the kind's columns. UserError names kind, column and rule."""
     properties = load_schema(kind)["properties"]
     for name in table.column_names:
@@ -170,7 +170,7 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
     if kind in REWARDS:
         return
     try:
-        check_table(kind, table)
+        _check_table(kind, table)
     except UserError as error:
         raise UserError(f"{path}: {error}; {rerun(path)}") from None
     for rows, rule in RULES.get(kind, lambda table: iter(()))(table):

@@ -1,7 +1,7 @@
 """Writing shard folders: `_started.parquet`, then `part-*.parquet`, and last of all `_manifest.parquet`.
 
 The first record names the kind of the shard and the digests of config and inputs that its parts are made from. Each
-part is written beside its name and renamed, and says in its footer where it belongs:
+part is written under a temporary name and renamed. Its footer says which shard it is of:
 
     rla_origin   digest of the kind, schema version, config, inputs and seed of the shard
     rla_group    index of the group, which the file's name says too
@@ -11,8 +11,8 @@ So a call that was killed is carried on by the same call: it reads the parts tha
 checksums, and makes those again that are damaged. The manifest names the size and SHA-256 of each part, which readers
 compare.
 
-A call holds the lock of its folder while it writes (`rla.store.slices`). Slices write different parts, side by side;
-they open the folder, name their parts and write the manifest one after the other (`alone_in`).
+A call holds the lock of its folder while it writes (`rla.store.atomic`). Slices write different parts, side by side;
+they open the folder, name their parts and write the manifest one after the other (`lock_folder`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ import pyarrow.parquet as pq
 from rla import __version__
 from rla.config.schema import shown_value
 from rla.errors import UserError
-from rla.store.atomic import alone_in, unwritable, write_atomic
+from rla.store.atomic import WHOLE, Slice, lock_folder, slices, unwritable, write_atomic
+from rla.store.digests import file_digest
 from rla.store.layout import rerun
-from rla.store.reading import check_parts, file_digest, group_of, opened_part, read_part, shard_parts
+from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
+    CHECKSUM,
     MANIFEST,
     STARTED,
     Origin,
@@ -43,11 +45,12 @@ from rla.store.record import (
     optional_json,
     optional_record,
     read_regular,
+    slice_count,
+    slice_manifests,
     write_record,
 )
 from rla.store.removing import refuse_others, remove_file
 from rla.store.schema import arrow_schema, load_schema, to_table
-from rla.store.slices import WHOLE, Slice, joined, slice_count, slice_manifests, slices
 from rla.store.texts import counted
 
 KIND, VERSION, ORIGIN, GROUP, KEYS = "rla_kind", "rla_schema_version", "rla_origin", "rla_group", "rla_keys"
@@ -73,21 +76,23 @@ def _keys_digest(kind: str, table: pa.Table) -> str:
 
 def write_part(path: Path, table: pa.Table, *, kind: str, origin: str, group: int) -> None:
     """A table of the kind's schema as the part of a group. The same rows give the same bytes."""
-    belongs = {ORIGIN: origin, GROUP: str(group), KEYS: _keys_digest(kind, table)}
     with pq.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True) as writer:
         if table.num_rows:  # the `datasets` library fails on a row group without rows, not on a file without groups
             writer.write_table(table)
-        writer.add_key_value_metadata(belongs)
+        writer.add_key_value_metadata({ORIGIN: origin, GROUP: str(group), KEYS: _keys_digest(kind, table)})
 
 
 def part_entry(path: Path, *, name: str | None = None) -> dict[str, Any]:
-    """A part in a manifest: name, rows, bytes and SHA-256. `name`: the one that the file will get."""
+    """A part in a manifest: name, rows, bytes and SHA-256. `name`: its later name, if that is another one."""
     rows = pq.read_metadata(path).num_rows
     return {"name": name or path.name, "rows": rows, "bytes": path.stat().st_size, "sha256": file_digest(path)}
 
 
-def _check_belonging(path: Path, kind: str, origin: str) -> dict[str, str]:
-    """The metadata of a part. _ForeignPart unless it names this kind, origin and group; UserError if it has none."""
+def _check_own(path: Path, kind: str, origin: str, *, whole: bool) -> None:
+    """Check a part that an earlier call has finished: its footer, and with `whole` all its pages.
+
+    Raises UserError for damage, and _ForeignPart if it is of another kind, origin or group.
+    """
     with opened_part(path) as file:
         said = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
         columns = file.schema_arrow
@@ -97,49 +102,28 @@ def _check_belonging(path: Path, kind: str, origin: str) -> dict[str, str]:
         raise _ForeignPart(f"{path}: a part of another {' and '.join(differing)}")
     if not columns.equals(arrow_schema(kind)):
         raise UserError(f"{path}: its columns are not those of its kind; {rerun(path)}")
-    return said
-
-
-def _checked_entry(path: Path, kind: str, origin: str) -> dict[str, Any]:
-    """`part_entry` of a part that an earlier call has finished, after all of it has been read.
-
-    Raises UserError for damage, and _ForeignPart if it is of another kind, origin or group.
-    """
-    said = _check_belonging(path, kind, origin)
-    if _keys_digest(kind, read_part(path)) != said.get(KEYS):
+    if whole and _keys_digest(kind, read_part(path)) != said.get(KEYS):
         raise UserError(f"{path}: not the keys that it was written with; {rerun(path)}")
-    return part_entry(path)
 
 
 def _foreign_files(folder: Path) -> list[Path]:
     """The files of a shard folder that `rla` did not write: all of them, unless a record or a part says otherwise.
 
-    Parts that cannot be read are ours if they lie beside one that can.
+    Parts that cannot be read are ours if they lie next to one that can.
     """
-    said = {path: _says_rla(path) for path in shard_parts(folder)}
-    if not (any(said.values()) or any(map(_is_ours, _records(folder)))):
+    ours = False
+    strange: set[Path] = set()
+    for path in shard_parts(folder):
+        with suppress(UserError), opened_part(path) as file:
+            if KIND.encode() in (file.metadata.metadata or {}):
+                ours = True
+            else:
+                strange.add(path)
+    for record in (folder / MANIFEST, folder / STARTED):  # one that is damaged still holds a key of ours
+        ours = ours or (record.is_file() and any(f'"{key}"'.encode() in read_regular(record) for key in RECORDED))
+    if not ours:
         return sorted(folder.iterdir())
-    others = {path for path in folder.iterdir() if not SHARD_FILE.fullmatch(path.name) or path.is_dir()}
-    return sorted(others.union(path for path, ours in said.items() if ours is False))
-
-
-def _says_rla(part: Path) -> bool | None:
-    """Whether a Parquet file names a kind of shard; None if it cannot be read."""
-    try:
-        with opened_part(part) as file:
-            return KIND.encode() in (file.metadata.metadata or {})
-    except UserError:
-        return None
-
-
-def _records(folder: Path) -> list[Path]:
-    return [folder / name for name in (MANIFEST, STARTED) if (folder / name).is_file()]
-
-
-def _is_ours(record: Path) -> bool:
-    """Whether a record, which may be damaged, holds a key of ours."""
-    content = read_regular(record)
-    return any(f'"{key}"'.encode() in content for key in RECORDED)
+    return sorted(strange | {path for path in folder.iterdir() if not SHARD_FILE.fullmatch(path.name) or path.is_dir()})
 
 
 class ShardWriter:
@@ -192,7 +176,7 @@ class ShardWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.folder, error) from None
-        with alone_in(self.folder):
+        with lock_folder(self.folder):
             yield
 
     @property
@@ -265,10 +249,10 @@ class ShardWriter:
         for path in shard_parts(self.folder):
             mine = self.slice.takes(group_of(path))
             try:
+                if mine or others:
+                    _check_own(path, self.kind, self._digest, whole=mine)
                 if mine:
-                    found[group_of(path)] = _checked_entry(path, self.kind, self._digest)
-                elif others:
-                    _check_belonging(path, self.kind, self._digest)
+                    found[group_of(path)] = part_entry(path)
             except UserError as error:
                 if self._stale:
                     continue
@@ -297,15 +281,12 @@ class ShardWriter:
         self._stale = False
         self._entries = self._kept(overwrite=True, others=True)
         for path in self.folder.glob(SLICE_MANIFESTS):
-            if self.slice.alone or not self._names_own(path):
+            own = False
+            with suppress(UserError):  # a damaged one is not
+                own = self._is_own(optional_json(path) or {})
+            if self.slice.alone or not own:
                 remove_file(path)
         remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
-
-    def _names_own(self, path: Path) -> bool:
-        try:
-            return self._is_own(optional_json(path) or {})
-        except UserError:  # damaged
-            return False
 
     def reopen(self) -> None:
         """Go on with a complete shard, of which a part is to be made again."""
@@ -362,7 +343,7 @@ class ShardWriter:
         joins: bool = True,
     ) -> None:
         """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
-        shard, with `joins`. `tokenizer`: the fingerprint of the one that made the shard's token ids. `check` raises
+        shard, with `joins`. `tokenizer`: its fingerprint, if the shard has token ids. `check` raises
         if the counts of the whole shard are not acceptable.
         """
         self.clear()
@@ -394,7 +375,12 @@ class ShardWriter:
                 if not self._is_own(manifest):
                     unlike = self.origin.unlike(manifest)
                     raise UserError(f"{part.manifest(self.folder)}: {unlike}; bring the right one")
-            self._complete(joined(there), check)
+            # The whole's manifest: parts in order, counts added up; the rest is the first slice's.
+            parts = sorted((part for one in there for part in one["parts"]), key=lambda part: str(part["name"]))
+            whole = {key: value for key, value in there[0].items() if key not in ("slice", CHECKSUM)}
+            counts = {key: sum(one["counts"][key] for one in there) for key in there[0]["counts"]}
+            rows = sum(part["rows"] for part in parts)
+            self._complete(whole | {"rows": rows, "counts": counts, "parts": parts}, check)
 
     def _complete(self, manifest: dict[str, Any], check: Check) -> None:
         check(manifest["counts"])
@@ -436,7 +422,7 @@ def write_shards(
     """Write shards that belong together. A complete one of the same origin is left as it is.
 
     Nothing is removed before all rows have been checked and every folder has been accepted. Then everything of another
-    origin is removed before the first shard is written, so that a call which ends here leaves none of it beside a new
+    origin is removed before the first shard is written, so a call that ends here never leaves an old shard with a new
     one.
     """
     tables = [to_table(output.kind, list(output.rows)) for output in outputs]

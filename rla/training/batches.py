@@ -9,7 +9,7 @@ An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by 
 fewer sequences), so every sequence trains. With `whole_groups` the sequences of a task stay together. A part is sorted
 by length and cut into micro-batches of at most `tokens_per_batch` tokens; a longer sequence is a micro-batch alone. A
 micro-batch is one row of sequences behind each other (`rla.training.packing`), or for models that cannot pack a row for
-each, padded on the right, where causal attention never looks.
+each, padded on the right, which causal attention never sees.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import Tensor
 from rla.store.records import ImageSpan
 from rla.training.packing import Forks, Packing, forks, pack
 from rla.training.pictures import VisionCollator, VisionInputs, VisionText
-from rla.training.sequences import TrainingSequence, split_branches, without_long_replies
+from rla.training.sequences import TrainingSequence, grouped, split_branches, without_long_replies
 
 ROWS = 16  # sequences of one record batch
 TYPES: dict[str, Any] = {
@@ -175,17 +175,13 @@ def micro_batches(
     lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
 ) -> list[list[int]]:
     """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest."""
-    batches: list[list[int]] = []
-    used = 0
-    for index in sorted(indices, key=lambda index: (-lengths[index], index)):
-        cost = lengths[index] if packed or not batches else lengths[batches[-1][0]]
-        if batches and used + cost <= tokens_per_batch:
-            batches[-1].append(index)
-            used += cost
-        else:
-            batches.append([index])
-            used = lengths[index]
-    return batches
+
+    def fits(batch: list[int], index: int) -> bool:
+        together = (*batch, index)
+        cost = sum(lengths[one] for one in together) if packed else len(together) * lengths[batch[0]]
+        return cost <= tokens_per_batch
+
+    return grouped(sorted(indices, key=lambda index: (-lengths[index], index)), fits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Checkpoint folders: finding one that is finished, opening one to train on, and writing the next.
 
-`rla.models.checkpoint` says what lies in a folder, and readers of `model/` open it with `open_checkpoint`. To train on
+`rla.models.checkpoint` lists the files of a folder, and readers of `model/` open it with `open_checkpoint`. To train on
 it, its train state must be complete as well, or training would quietly start over from the exported weights, or measure
 KL to them:
 
@@ -41,7 +41,6 @@ from rla.models.verifying import (
     checkpoint_around,
     checkpoint_records,
     model_records,
-    verify_model,
     verify_parts,
 )
 from rla.store.atomic import write_json
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from rla.training.shared import Ranks
 
 COUNTS = "state.json"
+FILE_BYTES = 4 << 30  # of a file of tensors, at most: several are digested in parallel, one large file is not
 
 
 def finished_checkpoint(
@@ -109,17 +109,8 @@ def open_to_train(source: Path | str) -> Checkpoint:
     return checkpoint
 
 
-def verify_together(checkpoint: Checkpoint, ranks: Ranks) -> None:
-    """Compare the files with their record; each rank digests its share, so all are read once. Collective.
-
-    Raises UserError on every rank if one of them finds a damaged file.
-    """
-    verify = verify_model if checkpoint.state is None else verify_parts  # the weights alone were named
-    ranks.check(lambda: verify(checkpoint.model, share=(ranks.rank, ranks.world)))
-
-
 def record_together(folder: Path, ranks: Ranks) -> dict[str, dict[str, Any]]:
-    """The records of a folder that rank 0 has written. Collective, like `verify_together`."""
+    """The records of a folder that rank 0 has written; each rank digests its share. Collective."""
     ranks.barrier()
     own: dict[str, dict[str, Any]] = {}
     ranks.check(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))
@@ -143,13 +134,11 @@ def write_checkpoint(
 ) -> None:
     """Write `out` atomically from a `model`, or an `adapter` folder in its place.
 
-    The folder `state` (whose files `recorded` describes) moves into it; without one the checkpoint is the start of a
-    run. Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from `previous`. With `replace` a
-    checkpoint at `out` makes room in the end.
+    The folder `state` (whose files `recorded` describes) moves into it, with the weights that become the reference if
+    `previous` has none; without one the checkpoint is the start of a run. Converts `model` to `dtype`, so it cannot
+    train further. Tokenizer files come from `previous`. With `replace` a checkpoint at `out` makes room in the end.
     """
     import torch
-
-    from rla.training.tensors import FILE_BYTES, save_weights
 
     known = {f"{STATE}/{name}": one for name, one in (recorded or {}).items()}
     refuse_existing(out, replace=replace)
@@ -166,11 +155,6 @@ def write_checkpoint(
                     _link_or_copy(str(file), str(partial / STATE / file.name))
                 start = f"{STATE}/{REFERENCE}"
                 known |= {name: one for name, one in _recorded(previous).items() if name.startswith(start)}
-            elif state is not None:
-                from rla.models.load import load_model
-
-                save_weights(load_model(previous.model), partial / STATE, REFERENCE, dtype=getattr(torch, dtype))
-            # Files of a few GiB are digested in parallel, one large file is not.
             model.to(getattr(torch, dtype)).save_pretrained(partial / MODEL, max_shard_size=FILE_BYTES)
         (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
         _finish(partial, out, updates=updates, metrics=metrics, record=record, known=known)
@@ -184,7 +168,7 @@ def carry_over(
     record: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
-    """Make `out` a checkpoint with the same weights and state, as hard links where possible.
+    """Make `out` a checkpoint with the same weights and state, as hard links if the file system has them.
 
     Raises UserError if a file is not as `previous` recorded it: damage would spread with every link.
     """

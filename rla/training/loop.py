@@ -3,7 +3,7 @@
     loss = sum over the loss tokens of an optimizer step of  w (f * surrogate + kl_coef * k3) - entropy_coef * H / N
 
 `losses` defines the surrogate, the token weights w, the sampler's correction f and k3. The ratio is taken against the
-sampler's own log-probabilities (`old: sampler`), or those of the model at the start of the stage (`old: trainer`). A
+sampler's own log-probabilities (`old: sampler`), or against the model's at the start of the stage (`old: trainer`). A
 killed stage goes on from the last update in `<out>.partial/`, with the same result. Ctrl-C saves the updates so far.
 """
 
@@ -13,8 +13,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,11 +23,18 @@ from torch import Tensor
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
+from rla.models.checkpoint import REFERENCE, Checkpoint
+from rla.models.load import hollow_model, load_model
+from rla.models.sight import sees
+from rla.models.verifying import verify_model, verify_parts
+from rla.models.vision import load_vision
 from rla.store.images import stream_images
 from rla.training.batches import (
+    Batch,
     SequenceStats,
     StoredSequences,
     collate,
+    micro_batches,
     plan_updates,
     steps_per_epoch,
     write_sequences,
@@ -36,16 +44,31 @@ from rla.training.checkpoints import (
     open_to_train,
     record_together,
     refuse_existing,
-    verify_together,
     write_checkpoint,
 )
-from rla.training.cost import matrix_rate
+from rla.training.cost import Work, matrix_rate
 from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
-from rla.training.pictures import StoredImages, write_images
-from rla.training.prepare import PreparedStage, export_weights, prepare
+from rla.training.model import TokenScorer, checkpoint_gradients, freeze_vision, load_adapted
+from rla.training.pictures import StoredImages, VisionCollator, write_images
 from rla.training.sequences import TrainingSequence
-from rla.training.shared import Compute, Ranks
-from rla.training.state import DeferredInterrupts, TrainingProgress, random_state, set_random_state, stage_digest
+from rla.training.shared import Compute, Ranks, Sharing, make_backend
+from rla.training.state import (
+    WEIGHTS,
+    DeferredInterrupts,
+    TensorFiles,
+    TrainingProgress,
+    TrainState,
+    full_shape,
+    load_state_weights,
+    random_state,
+    save_weights,
+    set_random_state,
+    stage_digest,
+    write_adapter,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Metrics = dict[str, Any]
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
@@ -82,13 +105,13 @@ def train(
     images: Path | None = None,
     earlier: bool = False,
 ) -> Metrics:
-    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets those of every update).
+    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets the metrics of every update).
 
-    `sequences` are consumed once, to a file beside `out`. `temperature` is the sampling temperature. Replies that end
+    `sequences` are consumed once, to a file next to `out`. `temperature` is the sampling temperature. Replies that end
     beyond `config.max_tokens` are counted and left out; `check` may refuse the rest before a model is loaded. `record`
     is added to the checkpoint's manifest; `launch` says how several processes share the model. With `replace` a
     checkpoint at `out` stays until the new one is complete. `images`: the shard with the pictures of the sequences.
-    `earlier`: some replies are those of earlier models. Raises UserError if `out` exists otherwise, if token ids and
+    `earlier`: some replies are of earlier models. Raises UserError if `out` exists otherwise, if token ids and
     model do not match, if a file of the checkpoint is damaged, and if more than `MAX_SKIPPED` gradients are not finite.
     """
     started = time.perf_counter()
@@ -100,7 +123,7 @@ def train(
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
     with (
         progress.locked(first=ranks.first),
-        stored(progress.folder, sequences, config=config, compute=compute, images=images) as kept,
+        _stored(progress.folder, sequences, config=config, compute=compute, images=images) as kept,
     ):
         stats = kept.stats
         found: Metrics = {
@@ -121,16 +144,20 @@ def train(
             ranks.barrier()
             return metrics
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
-        verify_together(previous, ranks)
+        # Each rank digests its share, so all files are read once. Without a state the weights alone were named.
+        verify = verify_model if previous.state is None else verify_parts
+        ranks.check(lambda: verify(previous.model, share=(ranks.rank, ranks.world)))
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
-        history = run_updates(stage, progress=progress, seed=seed, log=log)
-        speed = pace(found["tokens"], time.perf_counter() - started)
-        metrics = {**summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
+        history = _run_updates(stage, progress=progress, seed=seed, log=log)
+        speed = _pace(found["tokens"], time.perf_counter() - started)
+        metrics = {**_summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
         folder = progress.final_folder(clean=ranks.first)
         stage.state.save(folder)
+        if ranks.first and stage.adapter is None and previous.reference is None:
+            save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, config.dtype))
         records = record_together(folder, ranks)
         if ranks.first:
-            model, adapter = export_weights(stage, previous, folder)
+            model, adapter = _export_weights(stage, previous, folder)
             write_checkpoint(
                 out,
                 previous=previous,
@@ -151,7 +178,7 @@ def train(
 
 
 @contextmanager
-def stored(
+def _stored(
     folder: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute, images: Path | None
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
@@ -174,7 +201,168 @@ def stored(
         yield kept
 
 
-def run_updates(
+@dataclass(slots=True, kw_only=True)
+class PreparedStage:
+    """The state that all updates of a stage share.
+
+    Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if the ratio is
+    taken against the sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of
+    the adapter that trains.
+    """
+
+    config: TrainConfig
+    compute: Compute
+    scorer: TokenScorer
+    state: TrainState
+    sequences: StoredSequences
+    work: Work
+    reference: list[Tensor] | None = None
+    old: list[Tensor] | None = None
+    vision: VisionCollator | None = None
+    loading_s: float = 0.0
+    adapter: Any = None
+
+    def passes(self, indices: Sequence[int]) -> list[list[int]]:
+        """The forward passes for these sequences, longest first."""
+        lengths, tokens = self.sequences.stats.lengths, self.compute.tokens_per_batch
+        return micro_batches(lengths, indices, tokens_per_batch=tokens, packed=self.scorer.packs)
+
+    def collated(self, chosen: Sequence[TrainingSequence]) -> Batch:
+        return collate(chosen, device=self.compute.device, packed=self.scorer.packs, vision=self.vision)
+
+
+def prepare(
+    previous: Checkpoint,
+    sequences: StoredSequences,
+    *,
+    config: TrainConfig,
+    temperature: float,
+    seed: int,
+    compute: Compute,
+) -> PreparedStage:
+    """Load model, optimizer and state, and score the reference. Raises UserError if model and rows do not match."""
+    torch.manual_seed(seed)
+    ranks, lora = compute.ranks, config.lora.rank > 0
+    files = _complete_weights(previous) if ranks.sharing is Sharing.FSDP and not lora else None
+    started = time.monotonic()
+    model, adapter = _load(previous, config=config, compute=compute, hollow=files is not None)
+    loading = time.monotonic() - started
+    if sequences.stats.highest >= model.config.get_text_config().vocab_size:
+        raise UserError(
+            f"{previous.model}: knows no token {sequences.stats.highest}; train the model that made the trajectories"
+        )
+    if config.gradient_checkpointing:
+        checkpoint_gradients(model)
+    vision = load_vision(previous.model) if sees(model) else None
+    if vision is None and sequences.stats.pictures:
+        raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
+    scorer = TokenScorer(
+        model,
+        temperature=temperature,
+        train_entropy=config.entropy_coef != 0,
+        mixed=compute.mixed,
+        fp32_head=config.fp32_head,
+        banned=() if vision is None else vision.banned,
+    )
+    work = Work.of(model)  # before the weights are sharded
+    state = TrainState(model=model, backend=make_backend(scorer, config, compute), ranks=ranks)
+    stage = PreparedStage(
+        config=config,
+        compute=compute,
+        scorer=scorer,
+        state=state,
+        sequences=sequences,
+        work=work,
+        vision=None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded),
+        adapter=adapter,
+    )
+    if files is not None:
+        started = time.monotonic()
+        for name, parameter in model.named_parameters():
+            state.backend.set_weight(parameter, files[name])
+        loading += time.monotonic() - started
+    # The model is its own reference before the state's weights are loaded, so two copies never exist. A new adapter
+    # changes nothing, so with LoRA the base is the reference.
+    if config.kl_coef and config.kl_reference == "initial":
+        if previous.reference is not None and not lora:
+            state.load_weights(previous.reference, REFERENCE)
+        stage.reference = _score(stage)
+    started = time.monotonic()
+    if previous.state is not None and (previous.adapter is not None or not lora):
+        state.load(previous.state)
+    stage.loading_s = loading + time.monotonic() - started
+    from_previous = config.kl_coef != 0 and config.kl_reference == "previous"
+    if from_previous or config.old == "trainer":
+        current = _score(stage)
+        stage.reference = current if from_previous else stage.reference
+        stage.old = current if config.old == "trainer" else None
+    return stage
+
+
+@torch.no_grad()
+def _score(stage: PreparedStage) -> list[Tensor]:
+    """The log-probabilities of the loss tokens of every sequence, under the present weights."""
+    sequences, ranks = stage.sequences, stage.compute.ranks
+    scores: dict[int, Tensor] = {}
+    for indices, counted in ranks.share(stage.passes(range(len(sequences)))):
+        logp, _ = stage.state.backend.module(stage.collated([sequences[index] for index in indices]))
+        if counted:
+            parts = logp.split([sequences.stats.loss_tokens[index] for index in indices])
+            scores.update(zip(indices, parts, strict=True))
+    if ranks.world > 1:
+        every = ranks.gather({index: part.cpu() for index, part in scores.items()})
+        scores = {index: part.to(stage.compute.device) for one in every for index, part in one.items()}
+    return [scores[index] for index in range(len(sequences))]
+
+
+def _complete_weights(previous: Checkpoint) -> TensorFiles | None:
+    """The files of which each rank reads its part, if they name every weight as the model does; otherwise None."""
+    folder = Path(previous.model)
+    if not (folder / "config.json").is_file():
+        return None
+    files, model = TensorFiles(folder, "model"), hollow_model(folder)
+    if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        return None  # it stores buffers as well
+    complete = all(files.shapes.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
+    return files if complete else None
+
+
+def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> tuple[PreTrainedModel, Any]:
+    """The model with fp32 weights, or with a frozen base and an adapter, and peft's settings of that.
+
+    `hollow`: without memory for the weights. A model that will be sharded stays on the CPU.
+    """
+    if (previous.adapter is None and config.lora.rank and previous.updates) or (
+        previous.adapter is not None and not config.lora.rank
+    ):
+        kind = "an adapter" if previous.adapter is not None else "all weights"
+        raise UserError(
+            f"{Path(previous.model).parent}: the run has trained {kind}; set lora.rank as before, "
+            "or start a run of its own from its model/ folder"
+        )
+    device = "cpu" if compute.ranks.sharded else str(compute.device)
+    if config.lora.rank:
+        model, settings = load_adapted(previous, config)
+        return model.to(device), settings
+    if hollow:
+        return freeze_vision(hollow_model(Path(previous.model)), config), None
+    return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None
+
+
+def _export_weights(
+    stage: PreparedStage, previous: Checkpoint, state: Path
+) -> tuple[PreTrainedModel, None] | tuple[None, Path]:
+    """The whole model to export, or the folder of an adapter, made from the folder `state` if weights are sharded."""
+    if stage.adapter is not None:
+        return None, write_adapter(state, stage.adapter)
+    if not stage.compute.ranks.sharded:
+        return stage.scorer.model, None
+    model = freeze_vision(load_model(previous.model, dtype=stage.config.dtype), stage.config)
+    load_state_weights(model, state, WEIGHTS)
+    return model, None
+
+
+def _run_updates(
     stage: PreparedStage, *, progress: TrainingProgress, seed: int, log: Callable[[Metrics], None] | None
 ) -> list[Metrics]:
     """Make all updates of the stage that the saved progress does not hold yet; returns the metrics of every update.
@@ -241,11 +429,16 @@ def update(
             loss = loss - config.entropy_coef * entropy.sum() / tokens
         state.backend.backward(loss if counted else 0 * loss, last=number == len(passes) - 1)
         if counted:
-            accumulate(totals, {**marks, "loss": tokens * weight * per_token.detach()})
+            # On the device, so that nothing waits for it within a step.
+            for key, value in {**marks, "loss": tokens * weight * per_token.detach()}.items():
+                if key != "ratio":
+                    _add_total(totals, key, value.sum())
+            _add_total(totals, "ratio_max", marks["ratio"].max())
+            _add_total(totals, "sampler_gap_max", marks["sampler_gap"].max())
     if ranks.world > 1:
         every, totals = ranks.gather({key: value.cpu() for key, value in totals.items()}), {}
         for key, value in (item for one in every for item in one.items()):
-            add_total(totals, key, value)
+            _add_total(totals, key, value)
     lr = learning_rate(state.updates, config)
     norm = state.backend.step(lr=lr, max_norm=config.max_grad_norm)
     state.updates += 1
@@ -263,12 +456,12 @@ def update(
         **{key: value for key, value in {**means, "grad_norm": norm}.items() if math.isfinite(value)},
         "skipped": int(not norm < float("inf")),
         "lr": lr,
-        **advantage_statistics(stage.sequences[index] for index in indices),
+        **_advantage_statistics(stage.sequences[index] for index in indices),
         "sequences": len(lengths),
         "tokens": sum(lengths),
         "length_mean": sum(lengths) / len(lengths),
         "length_max": max(lengths),
-        **pace(sum(lengths), seconds),
+        **_pace(sum(lengths), seconds),
         "flop_utilisation": round(flops / seconds / (rate * ranks.world), 4),
     }
 
@@ -278,7 +471,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Loss and entropy per token of one micro-batch, and per token the values that metrics are made of."""
     config = stage.config
-    batch = collate(chosen, device=stage.compute.device, packed=stage.scorer.packs, vision=stage.vision)
+    batch = stage.collated(chosen)
     logp, entropy = stage.state.backend.module(batch)
     inputs = LossInputs(
         logp=logp,
@@ -315,33 +508,19 @@ def forward(
 
 
 def learning_rate(updates: int, config: TrainConfig) -> float:
-    """The rate of the update after `updates` of the run: linear warm-up, then constant, or with `lr_steps` linearly
-    down to zero at that update of the run.
-    """
-    warm = config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
-    if not config.lr_steps or updates < config.warmup_steps:
-        return warm
-    done = min(1.0, (updates - config.warmup_steps) / max(1, config.lr_steps - config.warmup_steps))
-    return config.rate * (1 - done)
+    """The rate of the update after `updates` of the run: linear warm-up, then constant."""
+    return config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
 
 
-def accumulate(totals: dict[str, Tensor], marks: dict[str, Tensor]) -> None:
-    """Add sums and keep extremes on the device, so that nothing waits for it within a step."""
-    for key, value in marks.items():
-        if key != "ratio":
-            add_total(totals, key, value.sum())
-    add_total(totals, "ratio_max", marks["ratio"].max())
-    add_total(totals, "sampler_gap_max", marks["sampler_gap"].max())
-
-
-def add_total(totals: dict[str, Tensor], key: str, value: Tensor) -> None:
+def _add_total(totals: dict[str, Tensor], key: str, value: Tensor) -> None:
+    """Add sums and keep extremes."""
     if key not in totals:
         totals[key] = value
     else:
         totals[key] = torch.maximum(totals[key], value) if key in EXTREMES else totals[key] + value
 
 
-def advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
+def _advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
     """Mean and standard deviation over the loss tokens."""
     count, total, squares = 0, 0.0, 0.0
     for one in sequences:
@@ -353,7 +532,7 @@ def advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
     return {"loss_tokens": count, "advantage_mean": mean, "advantage_std": std}
 
 
-def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
+def _summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
     """Means over the updates, the largest ratio, and with `gap` the difference of sampler and trainer in the first
     update, which would also measure how far the model has come if replies of earlier models train.
 
@@ -372,5 +551,5 @@ def summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
     }
 
 
-def pace(tokens: int, seconds: float) -> Metrics:
+def _pace(tokens: int, seconds: float) -> Metrics:
     return {"seconds": round(seconds, 3), "tokens_per_second": round(tokens / seconds, 1)}

@@ -77,16 +77,16 @@ class LossInputs:
     logp_ref: Tensor | None = None
 
 
-def unit_sum(values: Tensor, mask: Tensor, units: Tensor) -> Tensor:
+def _unit_sum(values: Tensor, mask: Tensor, units: Tensor) -> Tensor:
     """The sum over the masked tokens of a token's unit, at each of its tokens. `units` numbers them from 0."""
     count = int(units.max()) + 1 if len(units) else 0
     return values.new_zeros(count).index_add(0, units, values * mask)[units]
 
 
-def unit_mean(values: Tensor, mask: Tensor, units: Tensor) -> Tensor:
+def _unit_mean(values: Tensor, mask: Tensor, units: Tensor) -> Tensor:
     """The mean over the masked tokens of a token's unit, at each of its tokens."""
     ones = values.new_ones(values.shape)
-    return unit_sum(values, mask, units) / unit_sum(ones, mask, units).clamp(min=1)
+    return _unit_sum(values, mask, units) / _unit_sum(ones, mask, units).clamp(min=1)
 
 
 def extreme(log_ratio: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def extreme(log_ratio: Tensor) -> Tensor:
     return ~fixed.isfinite() | (fixed > MOST_LOG_RATIO)
 
 
-def importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
+def _importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
     """log r of every token, and whether the token is masked because its ratio, or its unit's, is `extreme`.
 
     A masked token has log r = 0 and no gradient, and its unit's mean is taken over the others.
@@ -108,10 +108,10 @@ def importance(inputs: LossInputs, level: Level) -> tuple[Tensor, Tensor]:
     log_ratio = log_ratio.masked_fill(outside, 0.0)
     mask = inputs.mask & ~outside
     if level == "reply":
-        log_ratio = unit_mean(log_ratio, mask, inputs.reply)
+        log_ratio = _unit_mean(log_ratio, mask, inputs.reply)
     elif level == "segment":
         fixed = log_ratio.detach()
-        log_ratio = unit_mean(fixed, mask, inputs.segment) + (log_ratio - fixed)  # the value of the mean
+        log_ratio = _unit_mean(fixed, mask, inputs.segment) + (log_ratio - fixed)  # the value of the mean
     outside = outside | extreme(log_ratio)
     return log_ratio.masked_fill(outside, 0.0), outside
 
@@ -125,7 +125,7 @@ def ppo_clip(
     second bound removed (0: no such bound), `approx_kl` estimates KL(old, new) by k3, `ratio` is r, `extreme_tokens`
     marks those that are masked because r is beyond use.
     """
-    log_ratio, outside = importance(inputs, level)
+    log_ratio, outside = _importance(inputs, level)
     ratio, advantage = log_ratio.exp(), inputs.advantage
     bounded = ratio.clamp(max=dual_clip) if dual_clip else ratio
     loss = -(bounded * advantage).minimum(ratio.clamp(1 - clip_low, 1 + clip_high) * advantage)
@@ -144,7 +144,7 @@ def ppo_clip(
 
 def cispo(inputs: LossInputs, *, clip_high: float, level: Level = "token") -> tuple[Tensor, Marks]:
     """Loss per token and marks. `clip_high` bounds r itself (5 means r <= 5), as TRL has it."""
-    log_ratio, outside = importance(inputs, level)
+    log_ratio, outside = _importance(inputs, level)
     log_ratio = log_ratio.detach()
     ratio = log_ratio.exp()
     loss = -ratio.clamp(max=clip_high) * inputs.advantage * inputs.logp.masked_fill(outside, 0.0)
@@ -176,22 +176,22 @@ def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
     return difference.exp() - difference - 1
 
 
-def sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
+def _sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
     """Trainer / sampler of every token, or with `reply` of its whole reply; without gradient."""
     gap = (inputs.logp_old - inputs.logp_sampled).detach()
     gap = gap.masked_fill(extreme(gap), 0.0)
-    return (unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
+    return (_unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
 
 
 def correction(inputs: LossInputs, *, level: Correction, cap: float = CORRECTION_CAP) -> Tensor:
     """The factor of every token's loss, at most `cap`."""
-    ratio = sampler_ratio(inputs, level=level)
+    ratio = _sampler_ratio(inputs, level=level)
     return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)
 
 
 def masked(inputs: LossInputs, *, level: Correction, low: float, high: float) -> Tensor:
     """Of every token whether its ratio leaves [low, high]; a `high` of 0 means unbounded."""
-    ratio = sampler_ratio(inputs, level=level)
+    ratio = _sampler_ratio(inputs, level=level)
     return (ratio < low) | (ratio > (high or float("inf")))
 
 

@@ -3,8 +3,8 @@
 Packed rows (`pack`, `enable_packing`): segments behind each other in one row without padding, each of which sees only
 itself. Linear layers run on [1, T]; attention regroups the T tokens. On CUDA in half precision that is one call of
 FlashAttention for sequences of any length; elsewhere, and for segments with branches, tokens are laid out as rows of
-similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, where causal attention
-never looks, and no gradient comes back from it. Models whose layers all attend through transformers' interface, in
+similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, so causal attention
+never sees it, and no gradient comes back from it. Models whose layers all attend through transformers' interface, in
 full or in a window, can pack; the others get padded rows. Shapes: T tokens of the pass, R rows of L cells in a block, S
 cells of all blocks, H heads, D width.
 
@@ -13,8 +13,8 @@ trunk sees the trunk before it. A token of a branch sees the first `anchor` toke
 before it, and has the position that it would have right behind them.
 
 SDPA with a mask computes every pair of tokens, and converts a boolean mask to numbers in every layer.
-`branch_attention` spares both: the tokens before the first branch of any row attend causally without a mask, the others
-in blocks, each with the columns that it sees and its rows of an additive mask that is made once. With a trunk of 1,000
+`_branch_attention` spares both: tokens before the first branch of any row attend causally without a mask, the others in
+blocks, each with the columns that it sees and its rows of an additive mask that is made once. With a trunk of 1,000
 tokens and 90 branches of 24 that is a fifth of the pairs, and half of the time of a training step.
 """
 
@@ -34,6 +34,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rla.errors import UserError
 from rla.models.sight import set_text_attention
+from rla.training.sequences import grouped
 
 FORKED, PACKED = "rla_branches", "rla_packed"  # names of the implementations
 BLOCK = 128  # queries
@@ -96,9 +97,9 @@ def forks(branches: Sequence[Sequence[Branch]], length: int, *, device: torch.de
 
 
 def enable_branches(model: PreTrainedModel) -> None:
-    """Switch a model with plain SDPA in every layer to `branch_attention`; any other keeps its own attention."""
+    """Switch a model with plain SDPA in every layer to `_branch_attention`; any other keeps its own attention."""
     if model.config._attn_implementation == "sdpa" and _window(model) is None:
-        AttentionInterface.register(FORKED, branch_attention)
+        AttentionInterface.register(FORKED, _branch_attention)
         set_text_attention(model, FORKED)
 
 
@@ -109,7 +110,7 @@ def _window(model: PreTrainedModel) -> int | None:
     return None if set(getattr(text, "layer_types", None) or []) == {"full_attention"} else window
 
 
-def branch_attention(
+def _branch_attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """query, key, value [B, heads, L, D]; an additive mask [B, 1, Q, L] is for the last Q queries. [B, L, heads, D]."""
@@ -151,7 +152,7 @@ _BLOCKS = WeakTensorKeyDictionary()  # every layer asks with the same mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class _Block:
     """R segments as rows of L cells; `forks` if they have branches."""
 
     rows: int
@@ -187,7 +188,7 @@ class Packing:
     the segments; `longest` is their greatest length, `places` (1, T) are positions within the segments.
     """
 
-    blocks: list[Block]
+    blocks: list[_Block]
     cells: Tensor
     order: Tensor
     bounds: Tensor
@@ -206,17 +207,16 @@ def pack(
     sizes = np.asarray(lengths)
     starts = np.cumsum(sizes) - sizes
     # Longest first, cut when they become much shorter; segments with branches are kept apart.
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: (not branches[index], -lengths[index], index)):
-        first = groups[-1][0] if groups else index
-        similar = lengths[index] >= SIMILAR * lengths[first] and bool(branches[index]) == bool(branches[first])
-        if groups and similar:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
+    ordered = sorted(range(len(lengths)), key=lambda index: (not branches[index], -lengths[index], index))
+    groups = grouped(
+        ordered,
+        lambda rows, index: (
+            lengths[index] >= SIMILAR * lengths[rows[0]] and bool(branches[index]) == bool(branches[rows[0]])
+        ),
+    )
     order = np.empty(int(sizes.sum()), dtype=np.int64)
     places = np.empty_like(order)
-    blocks: list[Block] = []
+    blocks: list[_Block] = []
     cells: list[np.ndarray[Any, Any]] = []
     base = 0
     for rows in groups:
@@ -228,7 +228,7 @@ def pack(
             span = slice(starts[row], starts[row] + sizes[row])
             order[span] = base + number * longest + within[: sizes[row]]
             places[span] = within[: sizes[row]] if found is None else found.place[number, : sizes[row]].cpu().numpy()
-        blocks.append(Block(rows=len(rows), length=longest, forks=found))
+        blocks.append(_Block(rows=len(rows), length=longest, forks=found))
         base += len(rows) * longest
     return Packing(
         blocks=blocks,
@@ -254,7 +254,7 @@ def enable_packing(model: PreTrainedModel) -> bool:
         and not getattr(text, "attn_logit_softcapping", None)
     )
     if able:
-        AttentionInterface.register(PACKED, packed_attention)
+        AttentionInterface.register(PACKED, _packed_attention)
         set_text_attention(model, PACKED)
     return bool(able)
 
@@ -289,7 +289,7 @@ class _ToTokens(torch.autograd.Function):
         return cells.index_copy_(0, order, gradients[0]), None
 
 
-def packed_attention(
+def _packed_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -303,7 +303,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """query [1, H, T, D], key and value with their own number of heads. Output [1, T, H, D]."""
     if packing is None:
-        return branch_attention(module, query, key, value, attention_mask, scaling=scaling, **options)
+        return _branch_attention(module, query, key, value, attention_mask, scaling=scaling, **options)
     if attention_mask is not None:
         raise UserError(f"{type(module).__name__} makes attention masks of its own, which a packed row cannot follow")
     half = _half(value)
@@ -332,7 +332,7 @@ def packed_attention(
         high = low + block.rows * block.length
         q, k, v = (one[low:high].unflatten(0, (block.rows, block.length)).transpose(1, 2) for one in cells)
         mask = block.mask(sliding_window, like=q)
-        attended, _ = branch_attention(module, q, k, v, mask, scaling=scaling, **options)
+        attended, _ = _branch_attention(module, q, k, v, mask, scaling=scaling, **options)
         outputs.append(attended.flatten(0, 1))
         low = high
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)

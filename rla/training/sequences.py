@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rla.errors import UserError
 from rla.llm.base import ROUNDING, PlacedImage
@@ -26,6 +26,7 @@ from rla.store.records import ImageSpan
 
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Example:
 class TrainingSequence:
     """Token ids and, per loss token: position, sampling log-probability, allowed ids (empty: all), advantage.
 
-    `token_ids` ends with the last loss token, because what follows cannot change a gradient. `branches` are spans
+    `token_ids` ends with the last loss token, because later tokens cannot change a gradient. `branches` are spans
     (start, end) that each continue the tokens before the first of them; without any it is plain text. `replies` says
     which reply (a step of the policy, a judgement) each loss token belongs to. `images` are spans of picture tokens
     that all branches see.
@@ -256,7 +257,7 @@ def _sequence(
 ) -> list[TrainingSequence]:
     """The sequence of one segment; empty if none of its tokens can train.
 
-    `given` has (advantage, reply) by position, `row` is the trajectory or the score, `spans` are those of its pictures.
+    `given` has (advantage, reply) by position, `row` is the trajectory or the score, `spans` has its pictures.
     """
     loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
     if not loss_tokens:
@@ -292,6 +293,17 @@ def _images_within(images: Iterable[ImageSpan], count: int) -> tuple[ImageSpan, 
     return tuple(one for one in images if one.start + one.length <= count)
 
 
+def grouped(items: Iterable[T], fits: Callable[[list[T], T], bool]) -> list[list[T]]:
+    """The items in their order, cut into groups: one opens a new group unless it `fits` the last one."""
+    groups: list[list[T]] = []
+    for one in items:
+        if groups and fits(groups[-1], one):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
 def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingSequence]:
     """Sequences of at most `budget` tokens, each the prompt with some of the branches in their order.
 
@@ -299,22 +311,16 @@ def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingS
     """
     if len(sequence.token_ids) <= budget:
         return [sequence]
-    groups: list[list[int]] = []
-    used = 0
-    for number, (start, end) in enumerate(sequence.branches):
-        if groups and used + end - start <= budget:
-            groups[-1].append(number)
-            used += end - start
-        else:
-            groups.append([number])
-            used = sequence.prefix + end - start
+    sizes = [end - start for start, end in sequence.branches]
+    room = budget - sequence.prefix
+    groups = grouped(range(len(sizes)), lambda group, number: sum(sizes[one] for one in (*group, number)) <= room)
     return [only_branches(sequence, group) for group in groups] or [sequence]
 
 
 def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> TrainingSequence | None:
-    """The replies that end within the first `max_tokens` tokens of their text; None if there are none.
+    """The replies that end within the first `max_tokens` tokens of their text; None if every reply is longer.
 
-    A reply stays whole or goes. It sees only what comes before it, so the others train as they would have.
+    A reply stays whole or goes. It sees only the tokens before it, so the others train as they would have.
     """
     if sequence.longest <= max_tokens:
         return sequence

@@ -34,24 +34,21 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
-from rla.config.training import SftConfig, TrainConfig
+from rla.config.training import BETA1, SftConfig, TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.models.load import load_model, load_tokenizer
-from rla.models.sight import vision_tower
 from rla.models.vision import VisionFormat, load_vision
 from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
 from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
-from rla.training.logprobs import CHUNK_LOGITS
+from rla.training.model import CHUNK_LOGITS, load_adapted
 from rla.training.packing import enable_branches, enable_packing, forks, pack
 from rla.training.pictures import VisionCollator, VisionText, vision_states
-from rla.training.prepare import load_adapted, write_adapter
-from rla.training.sequences import Example
+from rla.training.sequences import Example, grouped
 from rla.training.shared import Ranks
-from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, trainable
-from rla.training.tensors import save_tensors
+from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, save_tensors, trainable, write_adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,9 +78,9 @@ def sft(
 
     `then`: a second training that goes on from the weights of the first, with a new optimizer. `measured`: numbers
     about the examples, kept among the metrics. `lora`: the parameters of the loop's training; the adapter alone learns.
-    Returns the metrics; `log` gets those of every step; `record` is added to the checkpoint's manifest. With `replace`
-    a checkpoint at `out` stays until the new one is complete. Raises UserError if `out` exists otherwise, if no token
-    has a weight, and if an example has fewer or more weights than tokens.
+    Returns the metrics; `log` gets the metrics of every step; `record` is added to the checkpoint's manifest. With
+    `replace` a checkpoint at `out` stays until the new one is complete. Raises UserError if `out` exists otherwise, if
+    no token has a weight, and if an example has fewer or more weights than tokens.
     """
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
@@ -98,8 +95,8 @@ def sft(
         model, settings = load_adapted(previous, lora)
         if previous.adapter is not None and previous.state is not None:
             load_state_weights(model, previous.state, WEIGHTS)
-    trained = "" if lora is None else f" {lora.lora} {lora.dtype}"
-    progress = SftProgress.load(out, model=f"{previous.digest or previous.model}{trained}", parts=parts, seed=seed)
+    trained = f"{previous.digest or previous.model}{'' if lora is None else f' {lora.adapter}'}"
+    progress = _SftProgress.load(out, model=trained, parts=parts, seed=seed)
     if log is not None:
         for step in progress.steps:
             log(step)
@@ -122,7 +119,6 @@ def sft(
         state = progress.folder / "state"
         save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
         adapter = write_adapter(state, settings)
-    model.requires_grad_(True)  # a frozen vision encoder belongs to the checkpoint as well
     steps = progress.steps
     tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last part
     metrics = {
@@ -151,7 +147,7 @@ def sft(
 
 
 @dataclass(slots=True, kw_only=True)
-class SftProgress:
+class _SftProgress:
     """The steps of all parts so far, and the training that Ctrl-C stopped: its part, and the trainer's own checkpoint
     in `<out>.partial/sft/`. It belongs to exactly one input, which `digest` identifies.
     """
@@ -166,8 +162,8 @@ class SftProgress:
     @classmethod
     def load(
         cls, out: Path, *, model: str, parts: Sequence[tuple[Sequence[Example], SftConfig]], seed: int
-    ) -> SftProgress:
-        """The saved progress of the call that makes `out` from these inputs; that of other inputs is removed."""
+    ) -> _SftProgress:
+        """The saved progress of the call that makes `out` from these inputs; progress on other inputs is removed."""
         digest = hashlib.sha256(json.dumps([model, seed]).encode())
         for examples, config in parts:
             digest.update(repr(config).encode())
@@ -187,7 +183,7 @@ class SftProgress:
         return found
 
     def begin(self, part: int) -> None:
-        """Begin a part, unless it is the one that was stopped."""
+        """Begin a part, unless it was stopped and goes on."""
         if part != self.part:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.part, self.before, self.checkpoint = part, len(self.steps), None
@@ -226,7 +222,7 @@ def _fit(
     seed: int,
     log: Log | None,
     vision: VisionFormat | None,
-    progress: SftProgress,
+    progress: _SftProgress,
     half: bool,
 ) -> None:
     """Train `model` in place, in bf16 with `half`, and add the metrics of every step to `progress`.
@@ -235,7 +231,6 @@ def _fit(
     """
     collator = None
     if vision is not None:
-        vision_tower(model).requires_grad_(config.vision == "trained")
         collator = VisionCollator(vision, {image.digest: image.png for one in examples for image in one.images})
     rows = [
         {
@@ -260,7 +255,7 @@ def _fit(
             log_step=log,
             vision=collator,
         )
-        trainer.add_callback(SaveWhenInterrupted(interrupts))
+        trainer.add_callback(_SaveWhenInterrupted(interrupts))
         trainer.train(resume_from_checkpoint=progress.checkpoint)
         if interrupts.asked:
             progress.save()
@@ -340,13 +335,13 @@ class WeightedTrainer(SFTTrainer):
             vision = self.vision.inputs(texts, packed=inputs["packed"], device=ids.device)
             hidden = vision_states(self.whole, ids, vision, **attention)
             banned = self.vision.vision.banned
-            log_probs, is_top1 = next_log_probs(self.whole, hidden, ids, counted=weights != 0, banned=banned)
+            log_probs, is_top1 = _next_log_probs(self.whole, hidden, ids, counted=weights != 0, banned=banned)
         full = weights == 1
         self._counts.append(torch.stack([(is_top1 * full).sum(), full.sum()]))
         return cast("Tensor", -(log_probs * weights).sum() / inputs["total"])
 
 
-class SaveWhenInterrupted(TrainerCallback):
+class _SaveWhenInterrupted(TrainerCallback):
     """Ends the training with a checkpoint after the step in which Ctrl-C was pressed."""
 
     def __init__(self, interrupts: DeferredInterrupts) -> None:
@@ -368,14 +363,13 @@ class Collator:
     tokens_per_pass: int
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        groups: list[list[dict[str, Any]]] = [[]]
-        for piece in (piece for example in examples for piece in pieces(example, most=self.tokens_per_pass)):
-            sizes = [len(one["input_ids"]) for one in (*groups[-1], piece)]
-            tokens = sum(sizes) if self.packs else len(sizes) * max(sizes)
-            if groups[-1] and tokens > self.tokens_per_pass:
-                groups.append([])
-            groups[-1].append(piece)
-        passes = [self._collate(group) for group in groups]
+
+        def fits(group: list[dict[str, Any]], piece: dict[str, Any]) -> bool:
+            sizes = [len(one["input_ids"]) for one in (*group, piece)]
+            return (sum(sizes) if self.packs else len(sizes) * max(sizes)) <= self.tokens_per_pass
+
+        cut = (piece for example in examples for piece in pieces(example, most=self.tokens_per_pass))
+        passes = [self._collate(group) for group in grouped(cut, fits)]
         total = sum(one["loss_weights"][:, 1:].sum() for one in passes)
         return {"passes": [one | {"total": total} for one in passes]}
 
@@ -399,19 +393,17 @@ class Collator:
 
 def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
     """An example of more than `most` tokens as several, each with some of its branches (at least one) and the text that
-    they continue. Branches do not see each other, so the losses are those of the whole example.
+    they continue. Branches do not see each other, so the losses are the same as of the whole example.
     """
     branches, weights = example["branches"], example["loss_weights"]
     if len(weights) <= most or not branches or any(weights[: min(start for start, _, _ in branches)]):
         return [example]
-    groups: list[list[list[int]]] = []
-    for branch in branches:
-        together = [*groups[-1], branch] if groups else []
-        if together and max(at for _, _, at in together) + sum(end - start for start, end, _ in together) <= most:
-            groups[-1] = together
-        else:
-            groups.append([branch])
-    return [_with_branches(example, group) for group in groups]
+
+    def fits(group: list[list[int]], branch: list[int]) -> bool:
+        together = (*group, branch)
+        return max(at for _, _, at in together) + sum(end - start for start, end, _ in together) <= most
+
+    return [_with_branches(example, group) for group in grouped(branches, fits)]
 
 
 def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -427,7 +419,7 @@ def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -
     return {"input_ids": ids, "loss_weights": weights, "branches": kept, "images": images}
 
 
-def next_log_probs(
+def _next_log_probs(
     model: PreTrainedModel, hidden: Tensor, ids: Tensor, *, counted: Tensor, banned: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """(B, L - 1) log-probabilities of the next tokens, and whether each is the likeliest; zero if not `counted`.
@@ -467,9 +459,9 @@ def arguments(folder: str, *, config: SftConfig, examples: int, seed: int, half:
         lr_scheduler_type=SCHEDULES[config.lr_schedule],
         warmup_steps=max(1, round(updates * config.warmup_share)) if config.warmup_share else 0,
         weight_decay=config.weight_decay,
-        adam_beta1=config.beta1,
+        adam_beta1=BETA1,
         adam_beta2=config.beta2,
-        max_grad_norm=config.max_grad_norm,
+        max_grad_norm=1.0,
         seed=seed % 2**32,  # NumPy takes no larger one
         train_sampling_strategy="random" if config.packing else "group_by_length",
         dataloader_drop_last=bool(config.epochs) and examples >= config.batch_size,

@@ -2,8 +2,8 @@
 
 `accelerate launch --config_file pipelines/accelerate/<kind>.yaml -m rla train-policy ...` (or torchrun) starts them.
 Every rank reads the same rows and makes the same plan. The forward passes of an optimizer step are dealt out, gradients
-are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are those of the whole step
-(`losses.token_weights`), so the sum over ranks is exact: gradients are added, never averaged.
+are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are computed from the
+whole step (`losses.token_weights`), so the sum over ranks is exact: gradients are added, never averaged.
 
     TorchBackend      a whole model on every rank, or FSDP2, whose parameters are DTensors
     DeepSpeedBackend  ZeRO: the engine sums, clips and steps, configured by the launcher
@@ -18,23 +18,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from rla.config.sections import LaunchConfig
-from rla.config.training import TrainConfig
+from rla.config.training import BETA1, TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes import flag, rank, world
 from rla.training.cost import return_freed_memory
-from rla.training.tensors import StoredTensor
 
 if TYPE_CHECKING:
-    from rla.training.logprobs import TokenScorer
+    from rla.training.model import TokenScorer
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=12)  # the other ranks wait while rank 0 reads shards and writes checkpoints
@@ -146,7 +147,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """Where tensors live and in which precision the forward pass runs. Accelerators enter here and nowhere else."""
+    """The device of the tensors and the precision of the forward pass. Accelerators enter here and nowhere else."""
 
     device: torch.device
     mixed: bool  # bf16 autocast
@@ -176,6 +177,25 @@ class Compute:
             replicas=launch.replicas,
             defer=launch.gradient_sync == "step",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a memory-mapped safetensors file: only the part that is read is copied."""
+
+    file: Path
+    name: str
+
+    def read(self) -> Tensor:
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_tensor(self.name)
+        return value
+
+    def rows(self, low: int, high: int) -> Tensor:
+        """Rows `low` to `high` (exclusive) of the first dimension."""
+        with safe_open(self.file, framework="pt") as content:
+            value: Tensor = content.get_slice(self.name)[low:high]
+        return value
 
 
 class Backend(Protocol):
@@ -210,7 +230,7 @@ def make_backend(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> 
     if compute.ranks.sharing is Sharing.DEEPSPEED:
         return DeepSpeedBackend(scorer, config, ranks=compute.ranks)
     if compute.ranks.sharing is Sharing.FSDP:
-        shard_model(scorer, compute)
+        _shard_model(scorer, compute)
     return TorchBackend(scorer, make_optimizer(scorer, config), ranks=compute.ranks, defer=compute.defer)
 
 
@@ -220,7 +240,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     return torch.optim.AdamW(
         parameters,
         lr=config.rate,
-        betas=(config.beta1, config.beta2),
+        betas=(BETA1, config.beta2),
         weight_decay=config.weight_decay,
         fused=parameters[0].device.type == "cuda",
     )
@@ -302,7 +322,7 @@ def chunk_bounds(size: int, count: int, number: int) -> tuple[int, int]:
     return min(size, each * number), min(size, each * (number + 1))
 
 
-def shard_model(scorer: TokenScorer, compute: Compute) -> None:
+def _shard_model(scorer: TokenScorer, compute: Compute) -> None:
     """FSDP2: one unit for each block of the model, and a root unit for the rest.
 
     The output layer belongs to the root, because the scorer uses its weight without calling it. With `replicas` weights

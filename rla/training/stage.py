@@ -1,9 +1,4 @@
-"""`train-policy` and `train-rm`: open the inputs, choose a launcher, and let it train.
-
-ThisProcess        no `launch.training`, or this process is a rank of a launcher
-Accelerate         `launch.training` names a configuration of `accelerate launch`
-another package's  `launch.training: ray`, registered in `rla.launchers` (`rla.config.load`)
-"""
+"""`train-policy` and `train-rm`: open the inputs, and train here, or with the launcher that `launch.training` names."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rla.config import Config
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
@@ -37,13 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """One call of a training stage. `run` trains in this process, as one of the ranks if there are several."""
+    """One call of a training stage, for a launcher."""
 
     ctx: StageContext  # names the path of every option
     out: Path  # the checkpoint to write
     reads: tuple[Path, ...]  # folders that the stage reads
-    configuration: Path | None  # of accelerate: how the processes share the model
-    run: Callable[[], None]
+    configuration: Path  # of accelerate: how the processes share the model
 
 
 class Launcher(Protocol):
@@ -52,28 +45,9 @@ class Launcher(Protocol):
     def train(self, job: TrainingJob) -> None:
         """Return when the checkpoint is at `job.out`.
 
-        Each process gets the variables RANK, WORLD_SIZE and those of accelerate for `job.configuration`, and runs the
+        Each process gets the variables RANK and WORLD_SIZE, and accelerate's for `job.configuration`, and runs the
         stage of `job.ctx` again. Raises UserError as the stage does.
         """
-
-
-class ThisProcess:
-    def train(self, job: TrainingJob) -> None:
-        job.run()
-
-
-class Accelerate:
-    def train(self, job: TrainingJob) -> None:
-        assert job.configuration is not None
-        with called_again(job.ctx, job.ctx.paths) as arguments:
-            launch(job.configuration, arguments)
-
-
-def choose_launcher(config: Config) -> Launcher:
-    if config.launch.training is None or launched():
-        return ThisProcess()
-    own: Launcher | None = config.launch.own
-    return own or Accelerate()
 
 
 class Rows(NamedTuple):
@@ -133,8 +107,8 @@ def train_stage(
     def finished() -> bool:
         return finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)
 
-    if not decided_by_first(finished):
-        check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
+    if not _decided_by_first(finished):
+        _check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
         configuration = launcher(ctx.config)
         if not launched():
             free_memory(ctx.config.generator)
@@ -147,7 +121,7 @@ def train_stage(
                 ctx.progress.advance(loss=update.get("loss", math.nan))
                 trackers.log(update)
 
-            def run() -> None:
+            if configuration is None:  # also in a rank of a launcher
                 from rla.training.loop import train
 
                 ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
@@ -162,21 +136,24 @@ def train_stage(
                     log=log,
                     launch=ctx.config.launch,
                     replace=ctx.overwrite,
-                    check=lambda stats: refuse_long(stats, ctx, config, data[0]),
+                    check=lambda stats: _refuse_long(stats, ctx, config, data[0]),
                     images=images,
                     earlier=bool(earlier),
                 )
-
-            options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
-            paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-            job = TrainingJob(
-                ctx=replace(ctx, paths=paths), out=out, reads=(source, *shards), configuration=configuration, run=run
-            )
-            choose_launcher(ctx.config).train(job)
+            else:
+                options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
+                paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
+                again = replace(ctx, paths=paths)
+                own: Launcher | None = ctx.config.launch.own
+                if own is None:
+                    with called_again(again, paths) as arguments:
+                        launch(configuration, arguments)
+                else:
+                    own.train(TrainingJob(ctx=again, out=out, reads=(source, *shards), configuration=configuration))
     return {checkpoint: str(out), **read_json(out / METRICS)}
 
 
-def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
+def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
     """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     if not config.enabled:
         return
@@ -188,7 +165,7 @@ def check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> N
         need_package("peft", install="rla[lora]", why="lora.rank is set")
 
 
-def refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
+def _refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
     """Raises UserError if more than a stated share of the replies are too long to train."""
     limit = ctx.config.rollout.max_failed_share
     if stats.replies_too_long > limit * stats.replies:
@@ -199,7 +176,7 @@ def refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, sh
         )
 
 
-def decided_by_first(question: Callable[[], bool]) -> bool:
+def _decided_by_first(question: Callable[[], bool]) -> bool:
     """The answer of rank 0, on every rank."""
     if world() == 1:
         return question()

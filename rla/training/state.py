@@ -3,7 +3,7 @@
 A state folder holds `weights`, `moments` (`.safetensors`; large ones in numbered files), `rng.safetensors` and
 `state.json`: named tensors and numbers without pickles or paths, so a folder can be moved, and read by another number
 of processes than wrote it. Weights are the fp32 master weights: at a learning rate of 1e-6 a bf16 hand-off between
-iterations would lose most of each update. With LoRA the files hold only what trains.
+iterations would lose most of each update. With LoRA the files hold the adapter alone.
 
 `<out>.partial/update-000004/` holds the state after four updates and their metrics. A new save is written aside and
 renamed before the old one goes, so a whole one is there at any instant. It belongs to exactly one input: another
@@ -19,7 +19,7 @@ import logging
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -29,17 +29,20 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rla.config.load import effective
 from rla.errors import UserError
+from rla.models.adapters import SETTINGS
+from rla.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from rla.models.checkpoint import ADAPTER, Checkpoint
 from rla.models.verifying import model_digest
 from rla.store.digests import KEY, read_records, verify_recorded
 from rla.store.record import optional_json, read_json, sealed
-from rla.training.checkpoints import COUNTS, publish, record_together
-from rla.training.shared import ADAM_KEYS, Backend, Ranks
-from rla.training.tensors import StoredTensor, TensorFiles, save_tensors
+from rla.training.checkpoints import COUNTS, FILE_BYTES, publish, record_together
+from rla.training.shared import ADAM_KEYS, Backend, Ranks, StoredTensor
 
 if TYPE_CHECKING:
     from rla.config.training import TrainConfig
@@ -104,7 +107,7 @@ class TrainState:
     def load_weights(self, folder: Path, stem: str) -> None:
         """Load the parameters that train. Raises UserError if names or shapes differ."""
         self.backend.reshard()
-        for parameter, stored in stored_parameters(self.model, TensorFiles(folder, stem, required=True)):
+        for parameter, stored in _stored_parameters(self.model, TensorFiles(folder, stem, required=True)):
             self.backend.set_weight(parameter, stored)
 
 
@@ -112,7 +115,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def stored_parameters(model: nn.Module, files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
+def _stored_parameters(model: nn.Module, files: TensorFiles) -> Iterator[tuple[nn.Parameter, StoredTensor]]:
     """Each parameter that trains and its stored values. Raises UserError if names or shapes differ.
 
     The files may also hold frozen parameters of the model, if an earlier stage trained them.
@@ -137,9 +140,9 @@ def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
 
 
 def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
-    """Copy stored weights into a model that this process holds whole. Raises UserError as `stored_parameters` does."""
+    """Copy stored weights into a model that this process holds whole. Raises UserError as `_stored_parameters` does."""
     with torch.no_grad():
-        for parameter, stored in stored_parameters(model, TensorFiles(folder, stem, required=True)):
+        for parameter, stored in _stored_parameters(model, TensorFiles(folder, stem, required=True)):
             parameter.copy_(stored.read())
 
 
@@ -200,7 +203,7 @@ class TrainingProgress:
         self.took = self.last - started
 
     def restore(self, state: TrainState) -> list[dict[str, Any]]:
-        """Load the last save of this input; returns the metrics of its updates, none if there is no such save.
+        """Load the last save of this input; returns the metrics of its updates, an empty list if nothing was saved.
 
         A collective call of all ranks. A save with a damaged file is removed with a warning.
         """
@@ -318,3 +321,77 @@ class DeferredInterrupts:
             signal.default_int_handler(number, frame)
         self._since = self._since if self.asked else time.monotonic()
         self.asked = True
+
+
+def save_tensors(
+    named: Iterable[tuple[str, Tensor]], folder: Path, stem: str, *, write: bool = True, file_bytes: int = FILE_BYTES
+) -> None:
+    """Write `<stem>.safetensors`, or `<stem>-00000.safetensors` and so on if they are larger than `file_bytes`.
+
+    Without `write` the tensors are made and dropped: making them may be a collective call of all ranks.
+    """
+    part: dict[str, Tensor] = {}
+    count = size = 0
+    if write:
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, value in named:
+        if not write:
+            continue
+        if part and size + value.nbytes > file_bytes:
+            save_file(part, folder / f"{stem}-{count:05d}.safetensors")
+            part, size, count = {}, 0, count + 1
+        part[name] = value.cpu().contiguous()
+        size += value.nbytes
+    if write:
+        save_file(part, folder / (f"{stem}-{count:05d}.safetensors" if count else f"{stem}.safetensors"))
+
+
+def save_weights(model: nn.Module, folder: Path, stem: str, *, dtype: torch.dtype | None = None) -> None:
+    """Save all parameters by name (tied ones once), converted to `dtype` if one is given."""
+    named = ((name, value.detach().to(dtype or value.dtype)) for name, value in model.named_parameters())
+    save_tensors(named, folder, stem)
+
+
+class TensorFiles:
+    """The tensors that `save_tensors` wrote, read one by one. Raises UserError for an unreadable file.
+
+    `shapes` holds the shape of each tensor by name.
+    """
+
+    def __init__(self, folder: Path, stem: str, *, required: bool = False) -> None:
+        self.path = folder / f"{stem}.safetensors"
+        self.files = [self.path] if self.path.is_file() else sorted(folder.glob(f"{stem}-[0-9]*.safetensors"))
+        if required and not self.files:
+            raise UserError(f"{self.path}: missing; the train state is incomplete, take an earlier checkpoint")
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._stored: dict[str, StoredTensor] = {}
+        for file in self.files:
+            try:
+                with safe_open(file, framework="pt") as content:
+                    for name in content.keys():  # noqa: SIM118 (not a mapping)
+                        self._stored[name] = StoredTensor(file, name)
+                        self.shapes[name] = tuple(content.get_slice(name).get_shape())
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{file}: cannot be read ({error}); take an earlier checkpoint") from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __getitem__(self, name: str) -> StoredTensor:
+        return self._stored[name]
+
+
+def write_adapter(state: Path, settings: Any) -> Path:
+    """Write the adapter of a train state as peft does, in the folder `adapter` next to the state."""
+    folder, files = state.with_name(ADAPTER), TensorFiles(state, WEIGHTS, required=True)
+    settings.inference_mode = True
+    settings.save_pretrained(folder)
+    file = folder / SETTINGS
+    content = json.loads(file.read_text()) | {"target_modules": sorted(settings.target_modules)}  # a set has no order
+    file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    named = {f"base_model.model.{name.replace('.default.', '.')}": files[name].read() for name in files}
+    save_file(named, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    return folder

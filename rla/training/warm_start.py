@@ -2,7 +2,7 @@
 
 The policy learns from expert episodes, the reward model from labelled judgements of steps. A scene that its environment
 breaks costs its own episode, and many such scenes cost the stage (`FailedScenes`). Demonstrations with pictures or a
-window of the history are made by a policy agent that is told the expert's replies (`agent_examples`), so their prompts
+window of the history are made by a policy agent that is told the expert's replies (`_agent_examples`), so their prompts
 equal those of a rollout to the token.
 """
 
@@ -39,7 +39,7 @@ from rla.models.vision import vision_for
 from rla.pipeline.context import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Task
 from rla.training.checkpoints import carry_over, open_to_train
 from rla.training.sequences import Example
@@ -54,7 +54,7 @@ Answer = TypeVar("Answer")
 
 
 class GivenExamples(Protocol):
-    """Examples that replace the policy's demonstrations. `files`: those that the training depends on."""
+    """Examples that replace the policy's demonstrations. `files`: the files that they come from."""
 
     files: Sequence[Path]
 
@@ -98,7 +98,7 @@ def warm_start_model(
         folder, env = model_folder(model), environment(ctx.config.env.name)
         verify_model(folder)
         tokenizer = load_tokenizer(folder)
-        chat, tasks = ChatFormat(tokenizer), demonstrated_tasks(ctx, tasks_folder)
+        chat, tasks = ChatFormat(tokenizer), _demonstrated_tasks(ctx, tasks_folder)
         if policy:
             check_calls(chat, env.policy_prompt(ctx.config), taught=True)
         vision = vision_for(folder, environment=ctx.config.env.name, shows=shows_images(env, ctx.config))
@@ -115,7 +115,7 @@ def warm_start_model(
             examples = make(ctx, chat, tasks, config, pictures, failed=failed)
         parts.append((examples, config))
         if further.trains:
-            again = policy_examples if policy else partial(judge_examples, alike=0)
+            again = policy_examples if policy else partial(_judge_examples, alike=0)
             more = again(ctx, chat, tasks, further, pictures=pictures, failed=further_failed, purpose=purpose)
             # The expert comes before the demonstrator that errs, the calibration after the judge's other lessons.
             parts.insert(0 if policy else 1, (more, further))
@@ -148,7 +148,7 @@ def warm_start_model(
     )
 
 
-def demonstrated_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
+def _demonstrated_tasks(ctx: StageContext, tasks_folder: Path) -> list[Task]:
     """The tasks to demonstrate. A small pool is soon learnt by heart, so `warm_start.scenes` makes further scenes."""
     scenes = ctx.config.warm_start.scenes
     if not scenes:
@@ -193,7 +193,7 @@ def needs_agent(ctx: StageContext) -> bool:
     return ctx.config.policy.history == "window" or shows_images(environment(ctx.config.env.name), ctx.config)
 
 
-def agent_examples(
+def _agent_examples(
     ctx: StageContext,
     chat: ChatFormat,
     pictures: PictureChat | None,
@@ -231,7 +231,7 @@ def agent_examples(
         yield Example(token_ids=segment.token_ids, weights=weights, images=tuple(segment.images))
 
 
-def demonstrations(
+def _demonstrations(
     ctx: StageContext,
     tasks: list[Task],
     *,
@@ -278,11 +278,11 @@ def policy_examples(
     Each `purpose` has demonstrations of its own. Replies have weight 1, and read tokens `config.observed`.
     """
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
-    played = demonstrations(
+    played = _demonstrations(
         ctx, tasks, count=config.examples, random_shares=(0.0, 2 * config.noise), purpose=purpose, failed=failed
     )
     if needs_agent(ctx):
-        return [one for task, shown in played for one in agent_examples(ctx, chat, pictures, task, shown, config)]
+        return [one for task, shown in played for one in _agent_examples(ctx, chat, pictures, task, shown, config)]
     examples: list[Example] = []
     for task, shown in played:
         ids: list[int] = []
@@ -301,11 +301,11 @@ def policy_examples(
             weights += [config.observed] * len(asked) + [1.0] * len(reply)
         if len(ids) <= ctx.config.model.context:
             examples.append(Example(token_ids=ids, weights=weights))
-    note_left_out(ctx, failed.whole - len(examples), "demonstrations")
+    _note_left_out(ctx, failed.whole - len(examples), "demonstrations")
     return examples
 
 
-def note_left_out(ctx: StageContext, count: int, kind: str) -> None:
+def _note_left_out(ctx: StageContext, count: int, kind: str) -> None:
     if count:
         ctx.progress.note(f"warm-start: {count} {kind} are longer than model.context")
 
@@ -325,7 +325,7 @@ def reward_examples(
     teacher = environment(ctx.config.env.name)
     if not isinstance(teacher, Teaches):
         alike = ctx.config.warm_start.alike
-        return judge_examples(ctx, chat, tasks, config, alike=alike, pictures=pictures, failed=failed)
+        return _judge_examples(ctx, chat, tasks, config, alike=alike, pictures=pictures, failed=failed)
     examples = []
     for number in range(config.examples):
         seed = derive(ctx.config.seed, "lessons", number)
@@ -336,11 +336,11 @@ def reward_examples(
         replies = [[*chat.encode(reply), chat.end_id] for reply in lesson.replies]
         if len(asked.ids) + max(map(len, replies)) <= ctx.config.model.context:
             examples.append(branching_example([asked] * len(replies), replies))
-    note_left_out(ctx, failed.whole - len(examples), "lessons")
+    _note_left_out(ctx, failed.whole - len(examples), "lessons")
     return examples
 
 
-def judge_examples(
+def _judge_examples(
     ctx: StageContext,
     chat: ChatFormat,
     tasks: list[Task],
@@ -364,7 +364,7 @@ def judge_examples(
     policy_prompt = chosen.policy_prompt(ctx.config)
     rng = random.Random(derive(ctx.config.seed, "labels"))
     examples: list[Example] = []
-    for task, shown in demonstrations(
+    for task, shown in _demonstrations(
         ctx, tasks, count=config.examples, random_shares=JUDGED, purpose=purpose, failed=failed
     ):
         seed = rng.getrandbits(62)
@@ -372,7 +372,7 @@ def judge_examples(
         if labels is None:
             continue
         until = rng.randint(1, len(labels)) if alike else len(labels)
-        row = as_row(task, shown, policy_prompt.render)
+        row = _as_row(task, shown, policy_prompt.render)
         steps = zip(views(row, shown.images, images=ctx.config.judge.images), labels, strict=True)
         judged = [
             (view, one, rng.random() < config.noise)
@@ -397,7 +397,7 @@ def judge_examples(
             replies.append([*chat.encode(reply), chat.end_id])
         if max(map(operator.add, (len(one.ids) for one in asked), map(len, replies))) <= ctx.config.model.context:
             examples.append(branching_example(asked, replies))
-    note_left_out(ctx, failed.whole - len(examples), "judged episodes")
+    _note_left_out(ctx, failed.whole - len(examples), "judged episodes")
     return examples
 
 
@@ -432,7 +432,7 @@ def branching_example(prompts: list[PromptTokens], replies: list[list[int]]) -> 
     return Example(token_ids=ids, weights=weights, branches=branches, images=tuple(images))
 
 
-def as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
+def _as_row(task: Task, shown: Demonstration, render: Any) -> dict[str, Any]:
     """A demonstration in the columns of a trajectory row that a judge reads."""
     told = zip(shown.observations, shown.commands, shown.actions, strict=True)
     steps = [

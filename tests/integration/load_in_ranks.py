@@ -14,7 +14,7 @@ from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
 from rla.processes import leave, rank
 from rla.training.batches import StoredSequences, write_sequences
-from rla.training.prepare import PreparedStage, prepare
+from rla.training.loop import PreparedStage, prepare
 from rla.training.shared import Compute, Ranks
 from tests.unit.training.builders import random_sequences
 

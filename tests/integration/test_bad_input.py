@@ -14,8 +14,7 @@ import pytest
 
 from rla.store.digests import digest
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, read_json
-from rla.store.run_config import read_run_config
+from rla.store.record import MANIFEST, read_json, read_run_config
 from rla.store.shards import Origin, part_entry, write_shard
 from tests.integration.pipelines import PARAMS
 from tests.unit.store.shard_damage import contents_of, edit_record

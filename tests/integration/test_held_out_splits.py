@@ -10,8 +10,7 @@ import pytest
 
 from rla.llm.base import Completion, Request
 from rla.llm.scripted import ScriptedGenerator
-from rla.store.pools import read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, read_tasks
 from rla.store.record import read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents

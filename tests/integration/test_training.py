@@ -20,8 +20,8 @@ from rla.errors import UserError  # noqa: E402
 from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.store.records import Segment  # noqa: E402
 from rla.store.shards import Origin, write_shard  # noqa: E402
-from rla.training import loop, prepare  # noqa: E402
-from rla.training.loop import NO_SIGNAL, train  # noqa: E402
+from rla.training import loop  # noqa: E402
+from rla.training.loop import NO_SIGNAL, prepare, train  # noqa: E402
 from rla.training.sequences import (  # noqa: E402
     Example,
     TrainingSequence,

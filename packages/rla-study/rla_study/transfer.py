@@ -73,8 +73,8 @@ def sizes_of(place: Any) -> dict[str, int]:
 
 def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: bool) -> None:
     """Finished folders first, then files that have no record; all else, such as what a stage still writes, is left."""
+    from rla.store.atomic import lock_outputs
     from rla.store.record import STARTED
-    from rla.store.slices import lock_outputs
 
     def read(place: Any, *keys: str) -> list[bytes]:
         return [place.cat_file(key) if place.exists(key) else b"" for key in keys]

@@ -11,7 +11,7 @@ from rla.envs.configured import load_config
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import artifact
-from rla.store.pools import read_candidates, read_tasks
+from rla.store.reading import read_candidates, read_tasks
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
 from stages import STAGES

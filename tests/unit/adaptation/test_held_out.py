@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rla.store.layout import artifact, held_out_root
-from rla.store.pools import read_candidates
+from rla.store.reading import read_candidates
 from rla.store.records import Status
 from rla.store.shards import Origin, write_shard
 from tests.unit.adaptation.run_folder import Loop

@@ -10,7 +10,7 @@ import pytest
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.processes import gpu_shares, run_workers, worker_environment, workers_of
-from rla.store.slices import slices
+from rla.store.atomic import slices
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rla.store.atomic import WHOLE, Slice
 from rla.store.record import read_json, sealed
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import WHOLE, Slice
 from tests.unit.builders import task
 
 OURS, OTHER, THIRD = (Origin(config=name, inputs={"0": "d1"}, seed=0) for name in ("c1", "c2", "c3"))

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.store.slices import WHOLE, Slice, lock_outputs
+from rla.store.atomic import WHOLE, Slice, lock_outputs
 
 HOLD = """
 import sys
 from pathlib import Path
-from rla.store.slices import lock_outputs
-from rla.store.slices import Slice
+from rla.store.atomic import lock_outputs
+from rla.store.atomic import Slice
 index, count = map(int, sys.argv[2:])
 with lock_outputs([Path(sys.argv[1])], Slice(index=index, count=count)):
     print("held", flush=True)

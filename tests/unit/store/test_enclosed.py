@@ -10,7 +10,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST, enclosed_text
+from rla.store.record import MANIFEST, record_text
 from rla.store.shards import ShardWriter
 from tests.unit.store.shard_damage import OURS, grow, names_of
 
@@ -18,9 +18,9 @@ from tests.unit.store.shard_damage import OURS, grow, names_of
 def test_a_record_is_its_text_in_a_file_that_readers_of_parquet_find_empty(tmp_path: Path) -> None:
     grow(tmp_path)
     content = (tmp_path / MANIFEST).read_bytes()
-    text = enclosed_text(content)
+    text = record_text(content)
     assert content.startswith(b'PAR1\n{\n "kind": "tasks",') and json.loads(text) == read_manifest(tmp_path)
-    assert enclosed_text(text) == text
+    assert record_text(text) == text
     assert pl.read_parquet(tmp_path / MANIFEST).shape == (0, pl.read_parquet(tmp_path / "part-00000.parquet").width)
 
 

@@ -15,12 +15,20 @@ import pytest
 
 from rla.errors import UserError
 from rla.store import reading
-from rla.store.pools import DEEPEST, nested_too_deeply, read_candidates, read_tasks, tasks_by_id
-from rla.store.reading import read_manifest, read_rows, stream_rows
+from rla.store.atomic import Slice
+from rla.store.reading import (
+    DEEPEST,
+    nested_too_deeply,
+    read_candidates,
+    read_manifest,
+    read_rows,
+    read_tasks,
+    stream_rows,
+    tasks_by_id,
+)
 from rla.store.record import MANIFEST
 from rla.store.schema import arrow_schema
 from rla.store.shards import Origin, ShardWriter, part_entry, write_shard
-from rla.store.slices import Slice
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
 

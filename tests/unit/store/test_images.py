@@ -10,6 +10,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.rollouts.images import image_rows, without_pngs
+from rla.store.atomic import WHOLE, Slice
 from rla.store.images import (
     ImageShard,
     images_folder,
@@ -23,7 +24,6 @@ from rla.store.reading import read_rows
 from rla.store.record import is_complete
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import WHOLE, Slice
 from tests.unit.builders import trajectory
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import rla.store
 from rla.errors import UserError
+from rla.store.atomic import WHOLE, Slice
 from rla.store.layout import PATHS, SHARD_KINDS
 from rla.store.records import ShownImage
 from rla.store.schema import load_schema
 from rla.store.shards import Origin, ShardWriter, write_shard
-from rla.store.slices import WHOLE, Slice
 from tests.unit.builders import step, trajectory
 from tests.unit.store.shard_damage import flip
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from time import sleep
 
 import pyarrow.parquet as pq
 import pytest
 
 from rla.errors import UserError
+from rla.store import reading
 from rla.store.reading import read_rows, stream_rows
 from rla.store.record import MANIFEST
 from rla.store.shards import ShardWriter, write_shard
@@ -60,6 +62,20 @@ def test_a_flipped_bit_is_mended_by_overwrite_and_the_other_parts_stay(name: str
     assert contents_of(tmp_path / "x") == before
     made = {path.name for path in (tmp_path / "x").glob("part-*") if path.stat().st_mtime_ns != times[path.name]}
     assert made == {name} - {MANIFEST}
+
+
+def test_a_part_is_digested_once_in_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow(tmp_path / "x")
+    digested, real = [], reading._sha256
+    monkeypatch.setattr(reading, "SETTLED", -1.0)
+    monkeypatch.setattr(reading, "_sha256", lambda path, *others: digested.append(path.name) or real(path, *others))
+    for _ in range(2):
+        assert ids(tmp_path / "x") == names_of(OURS)
+        sleep(0.02)  # a file system's clock ticks
+    assert len(digested) == GROUPS
+    flip(tmp_path / "x/part-00001.parquet", 60)
+    with pytest.raises(UserError, match=r"part-00001\.parquet: not the part .* its sha256 differs"):
+        ids(tmp_path / "x")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -1])

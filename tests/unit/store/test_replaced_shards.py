@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
+from rla.store.atomic import Slice
 from rla.store.reading import read_manifest, read_rows
 from rla.store.record import STARTED
 from rla.store.shards import ShardWriter
-from rla.store.slices import Slice
 from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of, slice_of_two
 
 STARTS = Slice(index=0, count=2)

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rla.errors import UserError
+from rla.store.atomic import WHOLE, Slice, slices
 from rla.store.reading import read_rows
 from rla.store.record import MANIFEST, STARTED, optional_record
 from rla.store.shards import Origin, ShardWriter
-from rla.store.slices import WHOLE, Slice, slices
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of, rows_of
 
 ORIGINS = st.sampled_from([OURS, OTHER])

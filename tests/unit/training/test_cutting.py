@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.logprobs import TokenScorer
+from rla.training.model import TokenScorer
 from rla.training.sequences import TrainingSequence, split_branches, without_long_replies
 from tests.unit.training.test_packing import family, forked, gradients
 

@@ -11,7 +11,7 @@ import torch
 from rla.errors import UserError
 from rla.models.load import load_model
 from rla.training.batches import collate
-from rla.training.logprobs import TokenScorer
+from rla.training.model import TokenScorer
 from rla.training.sequences import TrainingSequence, reward_model_sequences
 from tests.unit.training.builders import random_sequences, reward, tiny_model
 from tests.unit.training.test_packing import family

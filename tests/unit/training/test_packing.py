@@ -25,9 +25,8 @@ from transformers import (
 )
 
 from rla.training.batches import collate
-from rla.training.logprobs import TokenScorer
+from rla.training.model import TokenScorer, checkpoint_gradients
 from rla.training.packing import PACKED, enable_packing, forks, pack
-from rla.training.prepare import checkpoint_gradients
 from rla.training.sequences import TrainingSequence
 from tests.unit.training.builders import random_sequences
 

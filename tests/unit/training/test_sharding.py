@@ -12,7 +12,7 @@ from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.training.shared import Compute, Ranks, Sharing, chunk_bounds, materialize
-from rla.training.tensors import TensorFiles, save_tensors
+from rla.training.state import TensorFiles, save_tensors
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 127])

@@ -12,8 +12,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.training.loop import learning_rate
 from rla.training.shared import Ranks, TorchBackend, make_optimizer
-from rla.training.state import TrainState, load_state_weights
-from rla.training.tensors import TensorFiles, save_tensors, save_weights
+from rla.training.state import TensorFiles, TrainState, load_state_weights, save_tensors, save_weights
 
 CONFIG = TrainConfig(lr=0.01, warmup_steps=4)
 
@@ -106,10 +105,3 @@ def test_warm_up_is_counted_over_the_run() -> None:
         [0.0025, 0.005, 0.01, 0.01, 0.01]
     )
     assert learning_rate(0, TrainConfig(lr=0.5)) == 0.5
-
-
-def test_the_rate_falls_to_zero_at_the_named_update() -> None:
-    """Two updates of warm-up, zero at update 10: a quarter of the way is update 4, half is 6."""
-    config = TrainConfig(lr=1.0, warmup_steps=2, lr_steps=10)
-    rates = [learning_rate(n, config) for n in (0, 1, 2, 4, 6, 10, 99)]
-    assert rates == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.0, 0.0])

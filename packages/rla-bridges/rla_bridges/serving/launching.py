@@ -12,7 +12,7 @@ from pathlib import Path
 from rla.config import Config
 from rla.envs.pool.hosting import environments
 from rla.errors import UserError
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla_bridges.adapters.openenv_client import TOKEN
 from rla_bridges.serving.env_session import ServedEnv
 from rla_bridges.serving.openenv_server import OpenEnvServer, ServerLimits, serve_openenv

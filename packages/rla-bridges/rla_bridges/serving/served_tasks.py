@@ -11,7 +11,7 @@ from rla.config import Config
 from rla.envs.protocols import Imports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Task
 from rla_bridges.serving.openenv_messages import BadMessage, Data, name_at, number_at
 

@@ -19,8 +19,7 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.report.episodes import evaluated_in, played_iterations
 from rla.store.atomic import write_json
-from rla.store.pools import read_tasks
-from rla.store.reading import stream_rows
+from rla.store.reading import read_tasks, stream_rows
 from rla.store.records import Task
 from rla_programs.coding.fences import fenced_blocks, lines_of
 from rla_programs.coding.importing.livecode import LIVECODE

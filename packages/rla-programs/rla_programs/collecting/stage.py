@@ -8,9 +8,9 @@ from typing import Any
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import counts_of, divided, origin, pool_of, slice_of
-from rla.store.pools import read_tasks
+from rla.store.atomic import WHOLE, Slice
+from rla.store.reading import read_tasks
 from rla.store.shards import ShardWriter
-from rla.store.slices import WHOLE, Slice
 from rla_programs.collecting.conversing import named_conversations
 from rla_programs.collecting.published import parts_of_source
 from rla_programs.collecting.shard import choose_conversations, play_conversations

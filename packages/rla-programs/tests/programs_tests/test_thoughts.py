@@ -16,7 +16,7 @@ from rla_programs.tool.hermes import HermesFormat
 from rla_programs.tool.prompts import QuestionPrompt
 from rla_programs.tool.short import ShortFormat
 
-from tests.unit.test_thoughts import assert_thoughts_are_not_read
+from tests.unit.test_text import assert_thoughts_are_not_read
 
 CALL = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
 PROGRAM = "```python\nprint(1)\n```"

@@ -59,7 +59,6 @@ def train_on_ray(job: TrainingJob) -> None:
     an error that the stage raises in a worker.
     """
     ctx, out, launch = job.ctx, job.out, job.ctx.config.launch
-    assert job.configuration is not None
     ray = connected(address_of(launch.own, ctx.config.generator), what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:

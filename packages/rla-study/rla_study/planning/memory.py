@@ -21,7 +21,7 @@ from rla.training.cost import token_bytes
 from rla_study.planning.shapes import ModelShape
 
 STATE = 16  # bytes a trained weight: weight, gradient, two moments
-CHUNK = 2**25  # logits of a chunk, as rla.training.logprobs has it
+CHUNK = 2**25  # logits of a chunk, as rla.training.model has it
 CHUNK_TENSORS = 4  # logits, their logarithm, a gradient of each
 BYTES = {"float32": 4, "bfloat16": 2}
 ENGINE = 3e9  # of an inference engine beside weights and cache: activations of a pass, graphs, the CUDA context

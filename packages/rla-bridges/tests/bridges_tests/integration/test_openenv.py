@@ -25,8 +25,7 @@ from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, Observation
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.store.pools import read_tasks
-from rla.store.reading import read_rows
+from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Task
 from tests.integration.conftest import Rla
 

@@ -9,7 +9,7 @@ import pytest
 from rla_programs.tool.questions import question_of
 
 from rla.cli.app import run
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 
 
 def test_questions_of_a_file_become_a_pool(

@@ -30,7 +30,7 @@ from rla_programs.tool.questions import Question, question_of
 
 from rla.cli.app import run
 from rla.pipeline.plan import packaged_files
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 
 PIPELINE = packaged_files()["demyagent-qwen3-4b"]
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}

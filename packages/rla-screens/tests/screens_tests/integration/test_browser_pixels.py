@@ -24,7 +24,7 @@ from rla.rollouts.images import with_pngs
 from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
 from rla.training.batches import collate
-from rla.training.logprobs import TokenScorer
+from rla.training.model import TokenScorer
 from rla.training.pictures import VisionCollator
 from rla.training.sequences import TrainingSequence
 

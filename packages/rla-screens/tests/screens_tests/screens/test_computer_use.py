@@ -10,7 +10,7 @@ from rla_screens.screens.computer_use import deed_of_tool_call, tool_call_of
 from rla_screens.screens.deeds import Motion, ScreenDeed
 from rla_screens.screens.forms import FORMS, deed_of_action
 
-from tests.unit.test_thoughts import assert_thoughts_are_not_read
+from tests.unit.test_text import assert_thoughts_are_not_read
 
 SIGNS = 'a\\b "c"\n\r\b\u0001'
 

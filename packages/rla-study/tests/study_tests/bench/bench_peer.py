@@ -28,7 +28,7 @@ from rla_study.ablation.folders import share_artifacts
 
 from rla.cli.app import run
 from rla.store.layout import artifact, resource
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from study_tests.bench.peer.calling import run_apart, run_cell
 from study_tests.bench.peer.measuring import start_job
 from study_tests.bench.peer.ours import SHARED

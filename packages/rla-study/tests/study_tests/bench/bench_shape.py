@@ -23,9 +23,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Q
 from rla.config.training import LoraConfig, TrainConfig
 from rla.training.batches import StoredSequences, write_sequences
 from rla.training.cost import Work, matrix_rate
-from rla.training.logprobs import TokenScorer
-from rla.training.loop import update
-from rla.training.prepare import PreparedStage, add_new_adapter, checkpoint_gradients
+from rla.training.loop import PreparedStage, update
+from rla.training.model import TokenScorer, add_new_adapter, checkpoint_gradients
 from rla.training.sequences import TrainingSequence
 from rla.training.shared import Compute, Ranks, make_backend
 from rla.training.state import TrainState

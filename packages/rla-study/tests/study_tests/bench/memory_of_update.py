@@ -30,9 +30,8 @@ from transformers import AutoModelForCausalLM
 from rla.config.training import LoraConfig, TrainConfig
 from rla.training.batches import StoredSequences, write_sequences
 from rla.training.cost import Work
-from rla.training.logprobs import TokenScorer
-from rla.training.loop import train, update
-from rla.training.prepare import PreparedStage, checkpoint_gradients
+from rla.training.loop import PreparedStage, train, update
+from rla.training.model import TokenScorer, checkpoint_gradients
 from rla.training.shared import Compute, Ranks, make_backend
 from rla.training.state import TrainState
 from study_tests.bench.bench_shape import config_of, trajectories

@@ -15,8 +15,7 @@ from rla_study.planning.memory import Launched, training_bytes
 from rla_study.planning.shapes import SHAPES
 
 from rla.training.cost import matrix_rate
-from rla.training.loop import update
-from rla.training.prepare import PreparedStage
+from rla.training.loop import PreparedStage, update
 from study_tests.bench.bench_shape import prepared, settings_of
 from study_tests.gpu_check.call import Call, measure
 

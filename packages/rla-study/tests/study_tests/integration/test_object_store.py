@@ -175,7 +175,7 @@ def test_what_a_stage_still_writes_is_left(rla: Rla, server: Any, made: Path) ->
     assert "1/policy/checkpoint.json" in stored_files()
     call(rla, "pull", URL, "s")
     holder = (
-        "from rla.store.slices import *; from pathlib import Path\nwith lock_outputs([Path('t/1/policy')]): input()"
+        "from rla.store.atomic import *; from pathlib import Path\nwith lock_outputs([Path('t/1/policy')]): input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, env=environment(), text=True

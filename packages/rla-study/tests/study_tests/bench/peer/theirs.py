@@ -21,11 +21,12 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rla.adaptation.selection import tasks_and_reserve
 from rla.config import Config
+from rla.config.training import BETA1
 from rla.envs.configured import load_config
 from rla.models.checkpoint import model_folder
 from rla.seeds import derive
 from rla.store.layout import artifact
-from rla.store.pools import read_tasks
+from rla.store.reading import read_tasks
 from rla.store.records import Task
 from study_tests.bench.peer.calling import called_cell
 from study_tests.bench.peer.household import Household, taught_tokenizer
@@ -115,7 +116,7 @@ def arguments(config: Config, folder: Path, *, iterations: int) -> GRPOConfig:
         learning_rate=train.lr,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=train.warmup_steps,
-        adam_beta1=train.beta1,
+        adam_beta1=BETA1,
         adam_beta2=train.beta2,
         weight_decay=train.weight_decay,
         max_grad_norm=train.max_grad_norm,

@@ -1,14 +1,19 @@
-"""Log-probabilities of chosen tokens under a causal language model, as the sampler defines them.
+"""The model in training: log-probabilities of chosen tokens as the sampler defines them, and low-rank adapters.
 
     logp(token) = log_softmax(logits / temperature) over the allowed ids, or over the vocabulary
 
 The output layer runs on the chosen positions only, in chunks that are recomputed in the backward pass, so no tensor of
 batch x tokens x vocabulary ever exists.
+
+Adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021). The base is
+the run's first weights rounded to `dtype`, the same in every iteration; a new adapter changes nothing. The checkpoint
+holds the adapter and names the folder of the base (`rla.models.adapters`).
 """
 
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from rla.config.training import TrainConfig
 from rla.errors import UserError
+from rla.models.adapters import base_of
+from rla.models.checkpoint import Checkpoint
+from rla.models.load import load_model
+from rla.models.sight import sees, vision_tower
 from rla.training.batches import Batch
 from rla.training.packing import enable_packing
 from rla.training.pictures import vision_states
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+VISION_LAYERS = r".*\bvisual\b.*"
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
 SCALED_LOGITS = (
     "final_logit_softcapping",
@@ -139,3 +150,59 @@ class TokenScorer(nn.Module):
         with torch.set_grad_enabled(self.train_entropy and torch.is_grad_enabled()):
             entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
         return logp.gather(1, targets[:, None]).squeeze(1), entropy
+
+
+def freeze_vision(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:
+    """Freeze the vision encoder, if there is one and the parameters say so."""
+    if sees(model) and config.vision == "frozen":
+        vision_tower(model).requires_grad_(False)
+    return model
+
+
+def checkpoint_gradients(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass.
+
+    That needs training mode, which must not bring dropout, because the model that sampled had none.
+    """
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "attn_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    # The reentrant kind gives no gradient if the input of a block needs none, which is so everywhere under LoRA.
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def load_adapted(previous: Checkpoint, config: TrainConfig) -> tuple[PreTrainedModel, Any]:
+    """The run's first weights in `config.dtype`, frozen, with a new adapter, and peft's settings of the adapter."""
+    base = base_of(previous.model)
+    if base is not None and previous.adapter is None:
+        raise UserError(
+            f"{previous.model}: holds an adapter over other weights, and no adapter can lie over it; write both as one "
+            f"with `rla merge {Path(previous.model).parent} FOLDER` and start from that"
+        )
+    return add_new_adapter(load_model(previous.model if base is None else base.folder, dtype=config.dtype), config)
+
+
+def add_new_adapter(model: PreTrainedModel, config: TrainConfig) -> tuple[PreTrainedModel, Any]:
+    """`model` with a new adapter on the linear layers of its blocks, not of a frozen vision encoder. UserError."""
+    import peft
+
+    settings = peft.LoraConfig(
+        exclude_modules=VISION_LAYERS if config.vision == "frozen" and sees(model) else None,
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        target_modules="all-linear" if not config.lora.targets else list(config.lora.targets),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        whole: Any = peft.get_peft_model(model, settings)
+    except ValueError as error:
+        raise UserError(f"lora.targets: {error}") from error
+    adapted: PreTrainedModel = whole.get_base_model()
+    # Log-probabilities come from its weight, in chunks: an adapter there would have no part in them.
+    if hasattr(adapted.get_output_embeddings(), "base_layer"):
+        raise UserError("lora.targets: the output layer cannot have an adapter; leave it out")
+    return adapted, whole.peft_config["default"]
