@@ -18,8 +18,7 @@ from rla.adaptation.edits import Choice
 from rla.agents.critic import episode_messages, excerpt, read_critique, task_messages
 from rla.agents.proposer import NOTHING, Proposal, held_after_thoughts, read_proposal
 from rla.config.sections import ProposerConfig
-from rla.envs.prompts import ProposalPrompt
-from rla.envs.protocols import Adapts, Ask
+from rla.envs.protocols import Adapts, Ask, ProposalPrompt
 from rla.envs.views import Course, Message, ProposalView
 from rla.folding import printable
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to

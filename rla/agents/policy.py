@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.config.sections import PolicyConfig
 from rla.envs.pictures import PastStep, Picture, PictureMessage, PicturesPolicy
-from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.protocols import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.views import Message
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie

@@ -377,8 +377,7 @@ def schema_text(env: str | None = None) -> str:
     """The schema of a params file, with the parameters of `env` and the sections of its package, or of all installed
     environments and packages. An environment that cannot be imported is left out.
     """
-    from rla.envs.configured import schema_of_params
-    from rla.envs.registry import environment, installed_environments
+    from rla.envs.registry import environment, installed_environments, schema_of_params
 
     usable = []
     for name in installed_environments() if env is None else [env]:
@@ -397,7 +396,7 @@ def resolved_text(params: Path | None, env: str | None, overrides: list[str]) ->
 
     from rla.cli.calls import overrides_of
     from rla.config import resolved
-    from rla.envs.configured import load_config
+    from rla.envs.registry import load_config
     from rla.pipeline.run import params_file
 
     path = params_file(params, env.partition(":")[0] if env else None)

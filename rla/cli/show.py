@@ -74,7 +74,7 @@ def show(
 
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
     """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
-    from rla.envs.configured import load_config
+    from rla.envs.registry import load_config
     from rla.pipeline.run import differing_parameters, existing_run, run_and_params
 
     place, file = run_and_params(run, params, newest=True)
@@ -203,8 +203,7 @@ def block(one: Installed, widths: list[int]) -> str:
 def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
     """Print a line for each check. Raises typer.Exit(1) if one is broken, and UserError."""
     from rla.envs.checking.check import check_environment, check_parameters
-    from rla.envs.configured import load_config
-    from rla.envs.registry import environment
+    from rla.envs.registry import environment, load_config
 
     name, colon, own = name.partition(":")
     env = environment(name)

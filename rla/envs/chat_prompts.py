@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rla.config import Config
-from rla.envs.prompts import JudgePrompt
+from rla.envs.protocols import JudgePrompt
 from rla.envs.views import JudgeView, Message
 from rla.folding import broken, folded
 from rla.thoughts import after_thinking

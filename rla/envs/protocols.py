@@ -24,15 +24,16 @@ a stage, in one event loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
 from rla.config.sections import CreditConfig
 from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled, Lesson, Message, SeenStep
+from rla.envs.views import Course, Demonstration, JudgeView, Labelled, Lesson, Message, ProposalView, SeenStep
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -41,6 +42,111 @@ if TYPE_CHECKING:
 
 
 Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # so many replies of the language model that proposes
+
+
+class PolicyPrompt(Protocol):
+    """Texts that ask the policy for its next action, and the reading of its reply."""
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
+
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str: ...
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]: ...
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
+
+    def render(self, action: str, commands: Sequence[str]) -> str: ...
+
+
+@runtime_checkable
+class ToolPrompt(Protocol):
+    """What a `PolicyPrompt` has beside where the policy may call tools.
+
+    `schemas`: JSON Schemas of the functions, which the chat template prints; none where it is told nothing of them.
+    `result_role`: of the turns in which results are told, `tool` or `user`.
+    """
+
+    schemas: Sequence[Mapping[str, Any]]
+    result_role: str
+
+
+@runtime_checkable
+class WritesCalls(Protocol):
+    """What a `ToolPrompt` has beside where calls may come as data, as chat servers send them."""
+
+    def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
+        """The reply with `text` first and then the calls, each a name and arguments as JSON text, which a model wrote
+        and which may be no JSON at all.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksCalls(Protocol):
+    """A `ToolPrompt` that can tell whether it reads what a chat template writes."""
+
+    schemas: Sequence[Mapping[str, Any]]
+
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """Why it does not find this call in a reply, with the remedy; empty if it does."""
+        ...
+
+
+@runtime_checkable
+class ReadsCalls(Protocol):
+    """A `PolicyPrompt` of a tool, for whoever shows episodes."""
+
+    def calls_in(self, reply: str) -> Sequence[tuple[str, Mapping[str, Any], str]]:
+        """Name, arguments and, of a call that cannot be read, why; all of it is text of a model."""
+        ...
+
+
+@runtime_checkable
+class ReadsTranscripts(Protocol):
+    """A `PolicyPrompt` of a tool, for whoever judges episodes that were played elsewhere. Nothing is run."""
+
+    def turns_in(self, text: str) -> Sequence[tuple[str, str | None]]:
+        """The replies in a text, each with what was answered to it (None: nothing); at least one."""
+        ...
+
+    def called(self, reply: str) -> int:
+        """How many calls a reply makes, those that cannot be read included."""
+        ...
+
+
+def told_schemas(prompt: PolicyPrompt) -> Sequence[Mapping[str, Any]]:
+    """The functions that a chat template is told of; none where the prompt knows no tools."""
+    return prompt.schemas if isinstance(prompt, ToolPrompt) else ()
+
+
+class JudgePrompt(Protocol):
+    """Texts that ask the judge about one step, and the reading of its reply: +1, -1 or nothing.
+
+    `replies` are all that may be said with `judge.decoding: admissible`; empty where replies are free text.
+    """
+
+    def messages(self, view: JudgeView) -> list[Message]: ...
+
+    def parse(self, reply: str) -> int | None: ...
+
+    def render(self, score: int, reason: str) -> str: ...
+
+    def replies(self) -> tuple[str, ...]: ...
+
+
+class ProposalPrompt(Protocol):
+    """Texts that ask a language model to change a task, and the JSON Schema of its answer for that task's scene.
+
+    `criticised`: whether a language model reads the episodes first; otherwise what was counted is all the critique.
+    """
+
+    criticised: bool
+
+    def messages(self, task: Task, view: ProposalView) -> list[Message]: ...
+
+    def schema(self, task: Task) -> Mapping[str, Any]: ...
 
 
 class Service(Protocol):
@@ -377,3 +483,41 @@ def need(env: Env, ability: type[Ability], stage: str, *, instead: str = "choose
         f"env.name: {env.name} does not implement {ability.__name__} ({ability.__module__}), which {stage} needs; "
         f"{INSTEAD.get(ability, instead)}"
     )
+
+
+Answer = TypeVar("Answer")
+AHEAD = 2  # calls for each that may be under way: who is done need not wait for the one that is read next
+
+
+@runtime_checkable
+class Together(Protocol):
+    """`demonstrate`, `label` and `label_seen` may be called from several threads."""
+
+    def at_once(self, config: Config) -> int:
+        """From how many it is of use: 1 or more."""
+        ...
+
+
+def at_once(env: object, config: Config) -> int:
+    return env.at_once(config) if isinstance(env, Together) else 1
+
+
+def begun(calls: Iterable[Callable[[], Answer]], count: int) -> Iterator[Callable[[], Answer]]:
+    """For each call, in order, one that returns what it gives or raises what it raises. With a `count` above 1 so many
+    are made at a time, a few of them before somebody asks; else each is made when its turn comes.
+    """
+    if count == 1:
+        yield from calls
+        return
+    waiting: deque[Future[Answer]] = deque()
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            for call in calls:
+                waiting.append(pool.submit(call))
+                if len(waiting) == AHEAD * count:
+                    yield waiting.popleft().result
+            while waiting:
+                yield waiting.popleft().result
+        finally:
+            for left in waiting:
+                left.cancel()

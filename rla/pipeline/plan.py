@@ -26,8 +26,7 @@ import yaml
 
 from rla.config import Config
 from rla.config.load import apply_overrides, plain_data, read_config, read_yaml
-from rla.envs.configured import load_config
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.pipeline.run import SMALL_RUN, default_run, local_run, override_suffix, packaged_files, refuse_other_run

@@ -21,7 +21,7 @@ from typing import Any
 
 from rla.config import Config, effective_parameters
 from rla.config.load import Differences, differences_text, flattened, parameter_differences, read_yaml
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded_path, registered

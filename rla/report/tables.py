@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rla.adaptation.edits import Tally, added
 from rla.config import resolved
 from rla.config.load import Absent, parameter_differences, shown_key, shown_value
-from rla.envs.configured import default_config
+from rla.envs.registry import default_config
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, RunSummary, artifact_places, titled_splits

@@ -18,9 +18,8 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Labels, LabelsSeen
+from rla.envs.protocols import Labels, LabelsSeen, at_once, begun
 from rla.envs.registry import environment
-from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
 from rla.pipeline.context import StageContext
 from rla.seeds import derive

@@ -14,7 +14,7 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.pictures import DrawsActions
-from rla.envs.prompts import ReadsCalls
+from rla.envs.protocols import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in

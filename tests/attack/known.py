@@ -31,8 +31,7 @@ def readers(chat: Any) -> dict[str, Reading]:
     from rla.agents.critic import read_critique
     from rla.agents.judge import unscored_judgement, voted
     from rla.agents.proposer import read_proposal
-    from rla.envs.configured import load_config
-    from rla.envs.registry import environment
+    from rla.envs.registry import environment, load_config
     from rla.llm.base import Completion, FinishReason
 
     def completion(ids: Sequence[int]) -> Any:

@@ -15,8 +15,7 @@ from rla.envs.alfworld.labels import REASONS, label_steps
 from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_policy
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, game_likeness, split_games, task_from_game
 from rla.envs.observation import Environment, offered
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.protocols import Ask, Proof
+from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
 from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema

@@ -25,7 +25,7 @@ from rla.envs.alfworld.problem import Game, TaskKind
 from rla.envs.alfworld.tables import GO, KINDS
 from rla.envs.alfworld.tasks import game_of
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge, quoted
-from rla.envs.prompts import JudgePrompt
+from rla.envs.protocols import JudgePrompt
 from rla.envs.views import Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema

@@ -15,7 +15,6 @@ from rla.envs.checking.findings import Recorded, Subject, doing, hostile_edits, 
 from rla.envs.checking.prompts import wrong_messages
 from rla.envs.checking.required import drawn, played_of, trial, wrong_texts
 from rla.envs.observation import EnvironmentFailure, offered, settled
-from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.protocols import (
     Adapts,
     AsksModel,
@@ -30,6 +29,7 @@ from rla.envs.protocols import (
     Vocabulary,
 )
 from rla.envs.views import Course, Demonstration, Labelled, ProposalView, RejectedEdit
+from rla.envs.vocabulary import tokenizer_texts
 from rla.models.tokenizer import UNKNOWN, word_tokenizer
 from rla.store.records import Direction, Status, Task
 

@@ -8,8 +8,7 @@ from typing import Any
 from rla.envs.checking.findings import ACTIONS, Subject, doing, raised, short, within
 from rla.envs.checking.required import encodable, played_of
 from rla.envs.observation import offered
-from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Demonstrates, Env, Judged, Labels
+from rla.envs.protocols import Demonstrates, Env, Judged, Labels, PolicyPrompt
 from rla.envs.views import JudgeView
 from rla.store.records import Task
 

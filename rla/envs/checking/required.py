@@ -98,7 +98,7 @@ def named_as_installed(subject: Subject) -> Iterator[str]:
 def own_parameters(subject: Subject) -> Iterator[str]:
     """config.env.own is an instance of Params"""
     if not isinstance(subject.config.env.own, subject.env.Params):
-        yield f"config.env.own is {short(subject.config.env.own)}; read the config with rla.envs.configured.load_config"
+        yield f"config.env.own is {short(subject.config.env.own)}; read the config with rla.envs.registry.load_config"
 
 
 def drawn(subject: Subject, held_out: bool, seed: int | None = None) -> list[Task]:

@@ -14,12 +14,11 @@ from typing import Any, Protocol
 
 from rla.config import Config, resolved
 from rla.config.sections import PoolConfig
-from rla.envs.configured import from_mapping
 from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.fork_server import Recipe
 from rla.envs.pool.pool import EnvironmentPool
 from rla.envs.protocols import Measured, Pooled, Shares, Spreads
-from rla.envs.registry import environment
+from rla.envs.registry import environment, from_mapping
 from rla.errors import UserError
 from rla.processes.workers import usable_cores
 from rla.store.records import Task

@@ -14,8 +14,8 @@ import pytest
 from rla.config import Config
 from rla.envs.chat_prompts import ChatPrompt, PlainJudge
 from rla.envs.observation import Observation
-from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
+from rla.envs.vocabulary import tokenizer_texts
 from rla.models.tokenizer import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (

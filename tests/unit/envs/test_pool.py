@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.fork_server import Recipe
 from rla.envs.pool.pool import EnvironmentPool, PooledEnvironment
 from rla.errors import UserError
 from tests.unit.builders import task
@@ -211,7 +211,7 @@ def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault
 
 STAGE = f"""
 import asyncio, sys
-from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.fork_server import Recipe
 from rla.envs.pool.pool import EnvironmentPool
 from tests.unit.builders import task
 

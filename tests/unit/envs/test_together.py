@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from rla.config import Config
-from rla.envs.together import at_once, begun
+from rla.envs.protocols import at_once, begun
 
 
 def test_answers_come_in_the_order_of_the_calls_whoever_is_done_first() -> None:

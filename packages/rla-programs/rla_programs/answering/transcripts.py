@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla.envs.prompts import PolicyPrompt, ReadsTranscripts, WritesCalls
+from rla.envs.protocols import PolicyPrompt, ReadsTranscripts, WritesCalls
 from rla.thoughts import after_thinking
 
 RESULTS = ("tool", "function")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rla.config import Config
-from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
+from rla.envs.protocols import PolicyPrompt, ToolPrompt, WritesCalls
 from rla.envs.views import Message
 from rla.store.records import Task
 from rla.thoughts import past_reply
