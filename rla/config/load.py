@@ -19,7 +19,7 @@ A section is used like those of the core, in a params file (`harvest.size: 3`) a
 |---|---|---|---|
 | `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
-| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.OwnPool` |
+| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.PoolBackend` |
 
 No output depends on these keys. The methods of these dataclasses do the work. A launcher need not have both classes.
 

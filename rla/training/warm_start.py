@@ -23,7 +23,7 @@ from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, ToolPrompt, at_once, begun, need, told_schemas
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, ToolPrompt, need, prefetched, told_schemas
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
 from rla.errors import UserError
@@ -252,7 +252,7 @@ def demonstrations(
         )
         for task in asked
     )
-    for task, episode in zip(asked, begun(calls, at_once(player, ctx.config)), strict=True):
+    for task, episode in zip(asked, prefetched(calls, player, ctx.config), strict=True):
         shown = failed.tried(episode)
         if shown is not None:
             played.append((task, shown))

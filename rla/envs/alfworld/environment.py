@@ -34,7 +34,7 @@ class Alfworld:
         """
         self._edits, self._omitted = edits, omitted
 
-    def tailored(self, config: Config) -> Alfworld:
+    def configured(self, config: Config) -> Alfworld:
         return Alfworld(frozenset(config.adaptation.edits), config.env.omit_commands)
 
     @property

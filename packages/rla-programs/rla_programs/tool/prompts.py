@@ -55,7 +55,7 @@ class QuestionPrompt:
         ]
 
     def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
-        """`rla.envs.protocols.ChecksCalls`."""
+        """`rla.envs.protocols.ReadsCalls`."""
         call = ToolCall(name=name, arguments=arguments)
         if not self.schemas or self.calls is None or self.calls.parse(reply).calls == (call,):
             return ""
@@ -64,7 +64,7 @@ class QuestionPrompt:
         return f"env.own.format does not read the calls that the chat template writes; {remedy}"
 
     def turns_in(self, text: str) -> ToldTurns:
-        """`rla.envs.protocols.ReadsTranscripts`."""
+        """`rla_programs.answering.transcripts.ReadsTranscripts`."""
         return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
 
     def called(self, reply: str) -> int:

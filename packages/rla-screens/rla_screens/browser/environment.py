@@ -98,7 +98,7 @@ class BrowserPages:
             return ScreenJudge(agent=AGENT)
         return judge_prompt(config, rules=AGENT)
 
-    def at_once(self, config: Config) -> int:
+    def concurrency(self, config: Config) -> int:
         return PLAYERS
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
