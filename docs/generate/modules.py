@@ -17,7 +17,7 @@ PAGES = {
             "rla.envs.pictures",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
-            "rla.envs.checking.check",
+            "rla.envs.checking",
             "rla.envs.registry",
         ),
     ),

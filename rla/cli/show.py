@@ -202,7 +202,7 @@ def block(one: Installed, widths: list[int]) -> str:
 
 def report_findings(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> None:
     """Print a line for each check. Raises typer.Exit(1) if one is broken, and UserError."""
-    from rla.envs.checking.check import check_environment, check_parameters
+    from rla.envs.checking import check_environment, check_parameters
     from rla.envs.registry import environment, load_config
 
     name, colon, own = name.partition(":")

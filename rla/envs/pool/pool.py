@@ -43,7 +43,7 @@ class Lost(Exception):
 class Channel:
     """Messages over a socket. asyncio streams are not used: they read ahead, and they belong to one event loop."""
 
-    socket: socket.socket
+    sock: socket.socket
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
@@ -54,7 +54,7 @@ class Channel:
 
     async def send(self, message: PoolMessage) -> None:
         """Raises OSError if the other end is gone."""
-        await asyncio.get_running_loop().sock_sendall(self.socket, packed(message))
+        await asyncio.get_running_loop().sock_sendall(self.sock, packed(message))
 
     async def receive(self) -> PoolMessage:
         """The next message. Raises EOFError or OSError if the other end is gone."""
@@ -65,7 +65,7 @@ class Channel:
     async def _exactly(self, count: int) -> bytes:
         data = bytearray()
         while len(data) < count:
-            part = await asyncio.get_running_loop().sock_recv(self.socket, count - len(data))
+            part = await asyncio.get_running_loop().sock_recv(self.sock, count - len(data))
             if not part:
                 raise EOFError
             data += part
@@ -75,7 +75,7 @@ class Channel:
     def silent(self) -> bool:
         """Whether the other end is alive and has sent nothing."""
         try:
-            self.socket.recv(1, socket.MSG_PEEK)
+            self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
@@ -109,7 +109,7 @@ class Worker:
         """Tell it to close its environment. Returns False if it cannot be used again."""
         try:
             silent = self.usable and self.channel.silent
-            return silent and bool(self.channel.socket.send(packed({"close": True})))
+            return silent and bool(self.channel.sock.send(packed({"close": True})))
         except OSError:
             return False
 
@@ -118,7 +118,7 @@ class Worker:
         if not self.usable:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        self.channel.socket.close()
+        self.channel.sock.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +143,7 @@ class ForkServer:
             )
         message = {"sys_path": sys.path, "target": recipe.target, "argument": dict(recipe.argument)}
         with contextlib.suppress(BrokenPipeError):  # it died at once; `worker` reports that
-            channel.socket.send(packed(message))
+            channel.sock.send(packed(message))
         return cls(process, channel)
 
     async def worker(self) -> Worker:
@@ -157,7 +157,7 @@ class ForkServer:
                     self.ready = True
                 channel, theirs = Channel.pair()
                 with theirs:
-                    socket.send_fds(self.channel.socket, [b"w"], [theirs.fileno()])
+                    socket.send_fds(self.channel.sock, [b"w"], [theirs.fileno()])
                 hello = await channel.receive()
         except TimeoutError:
             raise Lost(f"did not start within {START_SECONDS:g} s") from None
@@ -167,7 +167,7 @@ class ForkServer:
 
     def end(self) -> None:
         """Close its socket, whereupon it ends after its workers; kill it if it still imports or takes too long."""
-        self.channel.socket.close()
+        self.channel.sock.close()
         if not self.ready:
             self.process.kill()
         try:

@@ -15,7 +15,7 @@ from rla.config import Config
 from rla.config.schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.checking.check import check_environment, check_parameters
+from rla.envs.checking import check_environment, check_parameters
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     SMALL,
