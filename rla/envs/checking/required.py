@@ -57,7 +57,7 @@ def _parameters_are_frozen(subject: Subject) -> Iterator[str]:
     """Params is a frozen dataclass with a default for each parameter"""
     params = subject.env.Params
     if not is_dataclass(params) or not params.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        yield f"{params.__name__} is not a frozen dataclass; write @dataclass(frozen=True, slots=True, kw_only=True) above it"
+        yield f"{params.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True, kw_only=True)"
         return
     try:
         params()
