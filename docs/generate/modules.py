@@ -15,12 +15,10 @@ PAGES = {
             "rla.envs.observation",
             "rla.envs.views",
             "rla.envs.pictures",
-            "rla.envs.prompts",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
-            "rla.envs.checking.check",
+            "rla.envs.checking",
             "rla.envs.registry",
-            "rla.envs.configured",
         ),
     ),
     "store": (

@@ -10,7 +10,7 @@ import yaml
 
 from docs.generate.markdown import table
 from rla.config import resolved
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("published.yaml")

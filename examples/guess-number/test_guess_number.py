@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from guess_number import Game, GuessNumber, GuessTables, guess
 
-from rla.envs.checking.check import check_environment
-from rla.envs.configured import load_config
+from rla.envs.checking import check_environment
+from rla.envs.registry import load_config
 from rla.envs.views import RejectedEdit
 from rla.report.collect import RunSummary
 

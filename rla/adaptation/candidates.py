@@ -31,7 +31,7 @@ from rla.adaptation.drafting import (
     read_evidence,
 )
 from rla.config.sections import GeneratorConfig
-from rla.envs.protocols import Adapts, Ask, AsksModel, Env, Proof, Proves, Tailors, need
+from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, need
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
@@ -196,7 +196,7 @@ def write_candidates(
     if not choices:
         writer.write(0, [])
         return ()
-    editor: Adapts = env.tailored(ctx.config) if isinstance(env, Tailors) else need(env, Adapts, "adapt-env")
+    editor: Adapts = env.configured(ctx.config) if isinstance(env, Configurable) else need(env, Adapts, "adapt-env")
     with drafter_of(ctx, env, editor, model) as (drafter, ask):
         proof = env.proof(ctx.config, ask) if isinstance(env, Proves) else None
         if proof is not None and proof.remark:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.agents.policy import with_pictures_last
 from rla.envs.pictures import PictureMessage, PicturesJudge
-from rla.envs.prompts import JudgePrompt
+from rla.envs.protocols import JudgePrompt
 from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason, PlacedImage
 from rla.llm.chat import ChatFormat, reply_text

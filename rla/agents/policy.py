@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.config.sections import PolicyConfig
 from rla.envs.pictures import PastStep, Picture, PictureMessage, PicturesPolicy
-from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.protocols import PolicyPrompt, ReadsCalls, ToolPrompt, told_schemas
 from rla.envs.views import Message
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
@@ -115,7 +115,7 @@ def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None
     """Raises UserError if the model's own chat template writes calls that the environment does not read, or prints no
     tools although nothing has `taught` the model to call them.
     """
-    if not isinstance(prompt, ChecksCalls):
+    if not isinstance(prompt, ReadsCalls):
         return
     model = chat.tokenizer.name_or_path
     if prompt.schemas and not taught and not chat.tells(prompt.schemas):

@@ -33,7 +33,7 @@ import rla
 from rla import __version__
 from rla.cli.guard import LOOKING
 from rla.config import Config, resolved
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.models.verifying import origin_record

@@ -223,8 +223,7 @@ def params_command(
 
     from rla.cli.calls import overrides_of
     from rla.config import resolved
-    from rla.envs.configured import load_config, schema_of_params
-    from rla.envs.registry import environment, installed_environments
+    from rla.envs.registry import environment, installed_environments, load_config, schema_of_params
     from rla.pipeline.plan import params_file
 
     if not schema:
@@ -319,7 +318,7 @@ def show(
 
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:
     """The run, by default the newest, and its parameters. Raises UserError naming the runs that there are."""
-    from rla.envs.configured import load_config
+    from rla.envs.registry import load_config
     from rla.pipeline.plan import differing_parameters, existing_run, run_and_params
 
     place, file = run_and_params(run, params, newest=True)
@@ -353,9 +352,8 @@ def envs(
     if check is None:
         typer.echo(listed(as_json=as_json), nl=False)
         return
-    from rla.envs.checking.check import check_environment, check_parameters
-    from rla.envs.configured import load_config
-    from rla.envs.registry import environment
+    from rla.envs.checking import check_environment, check_parameters
+    from rla.envs.registry import environment, load_config
 
     name, colon, own = check.partition(":")
     env = environment(name)

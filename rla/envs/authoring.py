@@ -1,6 +1,6 @@
-"""Helpers for authors of environments: tasks with ids, episodes played by a rule, labels, edits read safely.
+"""Optional helpers for authors of environments: tasks with ids, scripted episodes, labels, validated edits.
 
-An environment may do without any of them; `examples/guess-number` shows them all.
+`examples/guess-number` uses all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,11 @@ from rla.envs.views import Course, Demonstration, Labelled, Phase, RejectedEdit
 from rla.store.records import Status, Task, content_id
 
 LONGEST_EDIT = 10_000  # characters
-NONE: Mapping[str, type] = {}
-MANY = 1000  # brackets; Python's JSON reader fails on texts that nest deeper
+MOST_BRACKETS = 1000  # Python's JSON parser fails on deeper nesting
 
 
 def root_task(*, env: str, split: str, instruction: str, content: Any, kind: str = "", scene: str = "") -> Task:
-    """A task that is its own slot. `content` (plain JSON data) is its payload and gives it its id."""
+    """A task that is not derived from another one. `content` (plain JSON data) is its payload and determines its id."""
     payload = json.dumps(content, sort_keys=True)
     name = content_id(env, payload)
     return Task(
@@ -42,7 +42,7 @@ def changed_task(
     task: Task, *, content: Any, edit: Mapping[str, Any], taken: Collection[str], created: int, **fields: Any
 ) -> Task:
     """The pending child of `task` with other `content`; `fields` are further columns that change, such as `instruction`
-    and `plan_length`. Raises RejectedEdit where there is such a task already.
+    and `plan_length`. Raises RejectedEdit if such a task exists already.
     """
     payload = json.dumps(content, sort_keys=True)
     name = content_id(task.env, payload)
@@ -62,31 +62,22 @@ def changed_task(
     )
 
 
-def edit_values(edit: str, types: Mapping[str, type], *, optional: Mapping[str, type] = NONE) -> dict[str, Any]:
-    """The values of an edit that must be a JSON object with exactly these names and types, whoever wrote it; it may
-    leave out the `optional` ones.
+def edit_values(edit: str, types: Mapping[str, type], *, optional: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """Parse an untrusted edit: a JSON object with exactly these names and types, and any of the `optional` ones.
 
     Raises RejectedEdit for everything else.
     """
-    flaw = not_an_object_of(types)
-    if len(edit) > LONGEST_EDIT or edit.count("[") + edit.count("{") > MANY:
-        raise flaw
-    try:
-        values = json.loads(edit)
-        json.dumps(values, allow_nan=False, ensure_ascii=False).encode()  # infinite numbers, halves of surrogate pairs
-    except ValueError:
-        raise flaw from None
-    if not isinstance(values, dict):
-        raise flaw
-    wanted = {**types, **{name: kind for name, kind in optional.items() if name in values}}
-    if values.keys() != wanted.keys() or any(type(values[name]) is not kind for name, kind in wanted.items()):
-        raise not_an_object_of(wanted)
-    return values
-
-
-def not_an_object_of(types: Mapping[str, type]) -> RejectedEdit:
-    wanted = ", ".join(f"{name!r}: {kind.__name__}" for name, kind in types.items())
-    return RejectedEdit(f"the edit is not a JSON object of {{{wanted}}}")
+    values = None
+    if len(edit) <= LONGEST_EDIT and edit.count("[") + edit.count("{") <= MOST_BRACKETS:
+        with suppress(ValueError):
+            found = json.loads(edit)
+            json.dumps(found, allow_nan=False, ensure_ascii=False).encode()  # refuses infinities and lone surrogates
+            values = found if isinstance(found, dict) else None
+    wanted = {**types, **{name: kind for name, kind in (optional or {}).items() if values and name in values}}
+    if values is not None and {name: type(value) for name, value in values.items()} == wanted:
+        return values
+    told = ", ".join(f"{name!r}: {kind.__name__}" for name, kind in wanted.items())
+    raise RejectedEdit(f"the edit is not a JSON object of {{{told}}}")
 
 
 def play_through(
@@ -97,8 +88,8 @@ def play_through(
     seed: int = 0,
     random_share: float = 0.0,
 ) -> Demonstration:
-    """An episode of at most `env.max_steps` in which `choose` names each action, but for a share of them that is drawn
-    from the commands. Both see the commands that the policy is offered, which are those without `env.omit_commands`.
+    """An episode of at most `env.max_steps` steps whose actions `choose` returns, except for a share that is drawn at
+    random. Both see the commands that the policy is offered, without `env.omit_commands`.
     """
     rng, threshold = random.Random(seed), config.env.reward_threshold
     seen, actions = [_as_offered(game.reset(), config)], list[str]()
@@ -127,10 +118,10 @@ def label_through(
     others: int = 0,
     seed: int = 0,
 ) -> list[list[Labelled]]:
-    """Labels of an episode for `Labels.label`: per step the action, then up to `others` of the other commands.
+    """Labels of an episode for `Labels.label`: for each step its action, then up to `others` of the other commands.
 
-    `helps` says whether an action helps in the state that `game` is in when it is called. Commands that were not taken
-    are tried on a copy of the game (`copy.deepcopy`). Reasons are empty.
+    `helps` tells whether an action helps in the current state of `game`. The other commands are tried on a copy of the
+    game (`copy.deepcopy`). Reasons are empty.
     """
     rng, steps = random.Random(seed), list[list[Labelled]]()
     seen = _as_offered(game.reset(), config)
@@ -157,7 +148,7 @@ def label_through(
 
 
 def course_of_one_phase(episodes: Sequence[Mapping[str, Any]], *, name: str = "playing") -> Course:
-    """The course of episodes that have no parts to tell apart."""
+    """The course of episodes that are not divided into phases."""
     won = sum(episode["outcome"] == 1 for episode in episodes)
     steps = sum(len(episode["steps"]) for episode in episodes)
     phase = Phase(name=name, about=name, ended=len(episodes) - won, steps=steps)
@@ -169,7 +160,7 @@ def _as_offered(observation: Observation, config: Config) -> Observation:
 
 
 def is_text(value: str, *, longest: int) -> bool:
-    """Whether the text is short enough and can be written as UTF-8: no lone surrogates, no NUL."""
+    """Whether the text is short enough, encodes to UTF-8 (no lone surrogates) and holds no NUL."""
     if len(value) > longest or "\x00" in value:
         return False
     try:

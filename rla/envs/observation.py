@@ -1,4 +1,4 @@
-"""The contract between the scheduler and an environment: text in, text out, no knowledge of language models."""
+"""The interface between scheduler and environment: text in, text out. Environments know nothing of language models."""
 
 import inspect
 import logging
@@ -19,7 +19,7 @@ SHOWN = 80  # characters of a value in an error
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call of a tool gave: the text that the model reads, and how it ended, `ok` or a word for why not."""
+    """The result of a tool call: the text that the model reads, and a status, `ok` or the kind of error."""
 
     text: str
     status: str
@@ -27,14 +27,14 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an environment answers.
+    """An environment's answer.
 
-    `text`: what the agent reads. `commands`: what is admissible now, in the environment's order; empty where actions
-    are free text. `won` ends the episode as a success, `done` ends it. `reward`: what the episode has earned so far,
-    for environments that count rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files.
-    `place`: what state the episode is in, equal for states that credit may compare with each other; without it those
-    are compared that read alike. It is never shown to a model. `results`: of the calls of a tool that the action made,
-    each shown in a turn of its own in place of `text`. `understood`: whether the action could be read.
+    `text`: shown to the agent. `commands`: the admissible actions, in the environment's order; empty if actions are
+    free text. `won` ends the episode as a success, `done` ends it. `reward`: the return so far, if the environment
+    counts rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files. `place`: identifies
+    the state for credit assignment, which compares steps in equal places; if None, steps with equal texts. Models never
+    see it. `results`: one per tool call of the action, each shown in its own turn instead of `text`. `understood`:
+    whether the action could be parsed.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Environment(Protocol):
 
 
 class AwaitedEnvironment(Protocol):
-    """An `Environment` that answers later: it steps in another process. `close` answers at once."""
+    """An `Environment` that answers asynchronously, for example from another process. `close` does not wait."""
 
     def reset(self) -> Awaitable[Observation]: ...
 
@@ -74,28 +74,28 @@ class AwaitedEnvironment(Protocol):
 
 @runtime_checkable
 class Concludes(Protocol):
-    """An environment that says how an episode stands where somebody else ends it: at the last step that may be taken,
-    or where no reply fits any more. An episode of any other environment is lost there.
+    """An environment that scores an episode that the scheduler ends, at the step limit or because no reply fits the
+    context any more. In other environments such an episode is lost.
     """
 
     def stopped(self) -> Awaitable[Observation]:
-        """The end of the episode, with the text of the last observation."""
+        """The final observation, with the text of the last one."""
         ...
 
 
 @runtime_checkable
 class Recalls(Protocol):
-    """A reset environment that takes up an episode which was played elsewhere."""
+    """An environment that, after a reset, continues an episode played elsewhere."""
 
     def recall(self, actions: Sequence[str], answers: Sequence[str]) -> None:
-        """As if they had been taken, each with what was answered to it. Nothing is run."""
+        """Record these actions with their answers as the past of the episode. Runs nothing."""
         ...
 
 
 async def settled(answer: Observation | Awaitable[Observation]) -> Observation:
-    """The observation of either kind of environment, without a turn of the event loop if it is there already.
+    """The observation of either kind of environment; does not yield to the event loop if there is nothing to await.
 
-    Halves of surrogate pairs in its texts are replaced. Raises MalformedObservation as `checked_observation` does.
+    Replaces lone surrogates in its texts. Raises MalformedObservation as `checked_observation` does.
     """
     seen = checked_observation(await answer if inspect.isawaitable(answer) else answer)
     results = tuple(CallResult(whole_text(one.text), whole_text(one.status)) for one in seen.results)
@@ -103,29 +103,29 @@ async def settled(answer: Observation | Awaitable[Observation]) -> Observation:
 
 
 def checked_observation(answer: Any) -> Observation:
-    """The answer of an environment if it is an `Observation` whose fields have their types; lists become tuples.
+    """Validate that the answer is an `Observation` whose fields have their types; lists become tuples.
 
     Raises MalformedObservation.
     """
     if not isinstance(answer, Observation):
-        raise MalformedObservation(f"the environment answered {shown_answer(answer)}, which is not an Observation")
-    seen = cast("Any", answer)  # any type may stand behind a name
+        raise MalformedObservation(f"the environment answered {_shown(answer)}, which is not an Observation")
+    seen = cast("Any", answer)  # an author may have put any type into a field
     reward = seen.reward
     rules = {
         "text": isinstance(seen.text, str),
-        "commands": is_row(seen.commands, str),
+        "commands": _is_row(seen.commands, str),
         "won": isinstance(seen.won, bool),
         "done": isinstance(seen.done, bool),
         "reward": reward is None or (isinstance(reward, int | float) and math.isfinite(reward)),
-        "images": is_row(seen.images, bytes),
+        "images": _is_row(seen.images, bytes),
         "place": isinstance(seen.place, str | None),
-        "results": is_row(seen.results, CallResult)
+        "results": _is_row(seen.results, CallResult)
         and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
         "understood": isinstance(seen.understood, bool),
     }
     for name, kept in rules.items():
         if not kept:
-            found = shown_answer(getattr(seen, name))
+            found = _shown(getattr(seen, name))
             raise MalformedObservation(f"the environment answered an Observation whose {name} is {found}")
     return replace(
         answer,
@@ -136,36 +136,34 @@ def checked_observation(answer: Any) -> Observation:
     )
 
 
-def is_row(values: Any, kind: type) -> bool:
-    """Whether it is a list or a tuple of such values."""
+def _is_row(values: Any, kind: type) -> bool:
     return isinstance(values, list | tuple) and all(isinstance(one, kind) for one in values)
 
 
-def shown_answer(value: Any) -> str:
-    """A value as an error shows it."""
+def _shown(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # of somebody else's class
+    except Exception:  # the __repr__ of somebody else's class
         text = "a value"
     return f"{text[:SHOWN]} ({type(value).__name__})"
 
 
 def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:
-    """The admissible commands without those whose first word the configuration leaves out."""
+    """The admissible commands, except for those whose first word is in `omit`."""
     return tuple(command for command in commands if command.split(" ", 1)[0] not in omit)
 
 
 class EnvironmentFailure(Exception):
-    """An environment that died or answered nonsense: it ends its episode with `env_error`, never the run."""
+    """An environment died or answered nonsense: ends its episode with `env_error`, never the run."""
 
 
 class MalformedObservation(EnvironmentFailure):
-    """An answer that breaks the contract of `Observation`: a defect of the environment's code."""
+    """An answer that is not a valid `Observation`: a defect of the environment's code."""
 
 
 @contextmanager
 def environment_code(named: str) -> Iterator[None]:
-    """Inside, whatever an environment's code raises is an EnvironmentFailure, but for what the user can mend.
+    """Turns any exception of an environment's code into an EnvironmentFailure, except for UserError.
 
     `named`: the environment and its task, for the message.
     """
@@ -181,7 +179,7 @@ def environment_code(named: str) -> Iterator[None]:
 
 
 def close_environment(environment: Environment | AwaitedEnvironment, named: str) -> None:
-    """Close it. An error is a warning: the episode is over."""
+    """Close it. An error is only logged, because the episode is over."""
     try:
         environment.close()
     except Exception as error:

@@ -1,10 +1,9 @@
-"""What an environment offers. `Env` is required; every further ability is a protocol of its own, and optional.
+"""The interface of an environment. `Env` is required; every other ability is an optional protocol.
 
-| protocol | members | who asks for it |
+| protocol | members | used by |
 |---|---|---|
 | `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
-| `Checks` | `check` | whoever reads parameters |
-| `Answers`, `Predicts` | `answer`; `prediction` | evaluate: majority votes |
+| `Checks` | `check` | reading of parameters |
 | `Groups` | `family_of_kind` | evaluate: success by family |
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
@@ -13,26 +12,28 @@
 | `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
 | `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
 | `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, diagnostics |
+| `Concurrent` | `concurrency` | warm-start, diagnostics: several demonstrations or labels at a time |
 | `HasExpert` | `play_expert` | verdicts |
 | `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
-| `Tailors`, `AsksModel`, `Proves` | `tailored`; `proposal_prompt`; `proof` | adapt-env |
+| `Configurable`, `AsksModel`, `Proves` | `configured`; `proposal_prompt`; `proof` | adapt-env |
 
-An environment has an ability where its class has these members: it inherits from nothing. A stage that cannot do
-without one asks for it with `need`. The protocols above `Env` are what abilities hand out: things that live as long as
-a stage, in one event loop.
+A class implements a protocol by having its members; it inherits from nothing. A stage that depends on an ability asks
+for it with `need`. The protocols above `Env` describe the objects that environments return: the prompts, and services
+that live as long as a stage, in one event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
 from rla.config.sections import CreditConfig
 from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled, Lesson, Message, SeenStep
+from rla.envs.views import Course, Demonstration, JudgeView, Labelled, Lesson, Message, ProposalView, SeenStep
 from rla.errors import UserError
 from rla.store.records import Task
 
@@ -40,11 +41,87 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # so many replies of the language model that proposes
+Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # that many replies of the language model that proposes
+
+
+class PolicyPrompt(Protocol):
+    """The prompts of the policy, and the parser of its replies."""
+
+    def opening(self, observation: str, commands: Sequence[str]) -> list[Message]: ...
+
+    def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str: ...
+
+    def window(
+        self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
+    ) -> list[Message]: ...
+
+    def parse(self, reply: str, commands: Sequence[str]) -> str | None: ...
+
+    def render(self, action: str, commands: Sequence[str]) -> str: ...
+
+
+@runtime_checkable
+class ToolPrompt(Protocol):
+    """A `PolicyPrompt` whose policy may call tools.
+
+    `schemas`: JSON Schemas of the functions, printed by the chat template; empty if the template is not given any.
+    `result_role`: the role of the turns that hold results, `tool` or `user`.
+    """
+
+    schemas: Sequence[Mapping[str, Any]]
+    result_role: str
+
+
+@runtime_checkable
+class ReadsCalls(Protocol):
+    """A `ToolPrompt` that finds the calls in a reply."""
+
+    schemas: Sequence[Mapping[str, Any]]
+
+    def calls_in(self, reply: str) -> Sequence[tuple[str, Mapping[str, Any], str]]:
+        """(name, arguments, error) of each call; the error is empty if the call is readable. All are model text."""
+        ...
+
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """Why `calls_in` does not find this call of a chat template in a reply, with the remedy; empty if it does."""
+        ...
+
+
+def told_schemas(prompt: PolicyPrompt) -> Sequence[Mapping[str, Any]]:
+    """The functions that the chat template is given; empty for prompts without tools."""
+    return prompt.schemas if isinstance(prompt, ToolPrompt) else ()
+
+
+class JudgePrompt(Protocol):
+    """The prompt of a judge about one step, and the parser of its reply: +1, -1 or None.
+
+    `replies`: all replies that `judge.decoding: admissible` allows; empty if replies are free text.
+    """
+
+    def messages(self, view: JudgeView) -> list[Message]: ...
+
+    def parse(self, reply: str) -> int | None: ...
+
+    def render(self, score: int, reason: str) -> str: ...
+
+    def replies(self) -> tuple[str, ...]: ...
+
+
+class ProposalPrompt(Protocol):
+    """The prompt that asks a language model to change a task, and the JSON Schema of its answer.
+
+    `criticised`: whether a language model reads the episodes first; otherwise the critique holds counts only.
+    """
+
+    criticised: bool
+
+    def messages(self, task: Task, view: ProposalView) -> list[Message]: ...
+
+    def schema(self, task: Task) -> Mapping[str, Any]: ...
 
 
 class Service(Protocol):
-    """Environments that answer later and share what they run on. One event loop may use it."""
+    """Shared infrastructure of environments that answer asynchronously. Used by one event loop."""
 
     def make(self, task: Task) -> AwaitedEnvironment: ...
 
@@ -53,28 +130,29 @@ class Service(Protocol):
 
 @runtime_checkable
 class Measured(Protocol):
-    """A `Service` that measures what it runs, such as programs. Seconds differ from call to call of a stage, so figures
-    stand beside its times and in no shard.
+    """A `Service` that measures its work, such as the programs it runs.
+
+    Seconds differ from call to call of a stage, so the figures go into the record of its times, not into a shard.
     """
 
     def figures(self) -> Mapping[str, float]:
-        """Of everything so far; empty where nothing was run."""
+        """Totals since the start; empty if nothing was run."""
         ...
 
 
 class Prober(Protocol):
-    """A reward model that writes K replies about a task, once, where others judge each step of each trajectory.
+    """Runs a reward model that writes K replies about a task, once, instead of judging each step of each trajectory.
 
-    `tried`: [action][reply], +1 where the action does what the reply demands, -1 where not, None where the reply
-    demands nothing that can be read. `reference`: an action that is known to be right, if there is one. Both raise
-    EnvironmentFailure. One event loop may use it.
+    `tried`: [action][reply], +1 if the action satisfies the reply, -1 if not, None if the reply is unreadable or was
+    cut (given as None). `reference`: an action that is known to be right, if there is one. Both raise
+    EnvironmentFailure. Used by one event loop.
     """
 
     def messages(self, task: Task) -> list[Message]: ...
 
-    async def tried(self, task: Task, actions: Sequence[str], replies: Sequence[str | None]) -> list[list[int | None]]:
-        """A reply that was cut is None."""
-        ...
+    async def tried(
+        self, task: Task, actions: Sequence[str], replies: Sequence[str | None]
+    ) -> list[list[int | None]]: ...
 
     async def reference(self, task: Task) -> str | None: ...
 
@@ -82,26 +160,26 @@ class Prober(Protocol):
 
 
 class RewardRule(Protocol):
-    """Rewards of an environment's own. `episodes`: trajectory_id, task_id, rollout, status, outcome, n_steps and
-    final_observation; `judgements`: trajectory_id, task_id, step, judgement, score and tokens, the number sampled.
+    """Rewards that an environment defines itself. `episodes`: trajectory_id, task_id, rollout, status, outcome, n_steps
+    and final_observation; `judgements`: trajectory_id, task_id, step, judgement, score and tokens (number sampled).
     """
 
     def rewards(
         self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows of `policy_rewards` and of `rm_rewards`, both of the tasks of `episodes` alone."""
+        """Rows of `policy_rewards` and of `rm_rewards` for the tasks of `episodes`."""
         ...
 
     def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
-        """Flat numbers, null where there is nothing to count."""
+        """Flat numbers, null if there is nothing to count."""
         ...
 
 
 class Proof(Protocol):
-    """Why a changed task that is well made is refused; empty where it is not. One event loop may use it.
+    """Returns why a well-formed changed task is refused; empty if it is accepted. Used by one event loop.
 
-    `proven_in`: names of what it is proven in, kept with the candidates. `remark`: a line for whoever runs the stage;
-    empty where there is nothing to say.
+    `proven_in`: names of the engines that a task is proven in, kept with the candidates. `remark`: a line for the user
+    who runs the stage, or empty.
     """
 
     proven_in: tuple[str, ...]
@@ -116,21 +194,21 @@ class Proof(Protocol):
 class Env(Protocol):
     """The required interface.
 
-    `name`: by which `env.name` finds it. `Params`: a frozen dataclass of the environment's own parameters, with a
-    default for each; `config.env.own` is an instance of it.
+    `name`: the value of `env.name` that selects it. `Params`: a frozen dataclass of the environment's own parameters,
+    each with a default; `config.env.own` is an instance of it.
     """
 
     name: str
     Params: type
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """The environment's own tasks of a split. `config.tasks.count(split)` says how many are asked for; there may be
-        fewer. Equal arguments give equal tasks, and no task is in two splits.
+        """The environment's own tasks of a split, at most `config.tasks.count(split)`. Equal arguments return equal
+        tasks, and the splits are disjoint.
         """
         ...
 
     def make(self, task: Task, config: Config) -> Environment | AwaitedEnvironment:
-        """One episode of the task, not yet reset. Raises UserError where it cannot be made on this machine."""
+        """One episode of the task, before its reset. Raises UserError if it cannot be created on this machine."""
         ...
 
     def policy_prompt(self, config: Config) -> PolicyPrompt: ...
@@ -138,31 +216,9 @@ class Env(Protocol):
 
 @runtime_checkable
 class Checks(Protocol):
-    """Parameters that do not go together are refused when they are read: UserError with the key to change."""
+    """Refuses combinations of parameters when they are read: raises UserError naming the key to change."""
 
     def check(self, config: Config) -> None: ...
-
-
-@runtime_checkable
-class Answers(Protocol):
-    """Episodes end with an answer, and different episodes may give the same one."""
-
-    def answer(self, task: Task, config: Config, reply: str) -> str | None:
-        """The class that the answer of an episode votes in (maj@k): equal for answers that say the same, None where
-        `reply` holds no answer, as where it calls a tool. It is the last action, which was read and not cut.
-        """
-        ...
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """What an `Answers` has beside where the text that is compared is not the whole action (published maj@k)."""
-
-    def prediction(
-        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
-    ) -> str | None:
-        """That text as it is, None for none. `answers`: to each action. `ended`: the last one was read and not cut."""
-        ...
 
 
 @runtime_checkable
@@ -174,10 +230,10 @@ class Judged(Protocol):
 
 @runtime_checkable
 class Probes(Protocol):
-    """A reward model writes about whole tasks, and the environment tries what it wrote on the policy's actions."""
+    """A reward model writes about whole tasks, and the environment tries its replies on the policy's actions."""
 
     def prober(self, config: Config) -> Prober:
-        """Raises UserError where nothing can be tried on this machine."""
+        """Raises UserError if this machine cannot run it."""
         ...
 
     def reward_rule(self) -> RewardRule: ...
@@ -185,40 +241,43 @@ class Probes(Protocol):
 
 @runtime_checkable
 class Groups(Protocol):
-    """Kinds of tasks that ask for one skill are a family, and evaluations measure it. A kind of none is its own."""
+    """Groups kinds of tasks that ask for one skill into families, which evaluations measure."""
 
-    def family_of_kind(self, kind: str) -> str: ...
+    def family_of_kind(self, kind: str) -> str:
+        """The kind itself if it belongs to no family."""
+        ...
 
 
 @runtime_checkable
 class Shares(Protocol):
-    """Episodes of a stage share a service, and answer later; they need no pool of processes. UserError without one."""
+    """Episodes of a stage share a service and answer asynchronously; they need no pool of processes."""
 
-    def service(self, config: Config) -> Service: ...
+    def service(self, config: Config) -> Service:
+        """Raises UserError if it cannot be started."""
+        ...
 
 
 @runtime_checkable
 class Spreads(Protocol):
-    """What a `Shares` has beside where its episodes compute on the machine of their service, so that each node of a
-    cluster may have a service of its own (`pool.backend`). They are deterministic: one that is lost with its node
-    is played again on another.
+    """A `Shares` whose episodes compute on the machine of their service, so that each node of a cluster may run one
+    (`pool.backend`). Its episodes are deterministic: if a node is lost, they are replayed on another.
     """
 
-    def spreads(self, config: Config) -> bool:
-        """Whether they do so with these parameters."""
-        ...
+    def spreads(self, config: Config) -> bool: ...
 
 
 @runtime_checkable
 class Pooled(Protocol):
-    """Episodes may step in processes of their own."""
+    """Episodes may step in worker processes."""
 
     def slow(self, config: Config) -> bool:
-        """Whether a step takes so long that they should."""
+        """Whether a step takes long enough that they should."""
         ...
 
     def warm(self, config: Config) -> None:
-        """Import what `make` needs. Called once, before workers are forked. UserError where it is not installed."""
+        """Import the dependencies of `make`; called once, before workers are forked. Raises UserError if one is not
+        installed.
+        """
         ...
 
 
@@ -227,8 +286,8 @@ class Imports(Protocol):
     """Tasks of a data set (`tasks.source: files`)."""
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` gets a line on what of it
-        is no task. Raises UserError.
+        """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` receives one line about
+        each group of rows that were left out. Raises UserError.
         """
         ...
 
@@ -244,9 +303,9 @@ class Exports(Protocol):
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """What a small new model may have to read and write; without it `init-model` makes a tokenizer of characters.
+    """Texts from which `init-model` builds a word-level tokenizer; without them it builds one of characters.
 
-    `exact_text`: whether line ends, spaces and capitals matter.
+    `exact_text`: whether line breaks, spaces and capitals matter.
     """
 
     exact_text: bool
@@ -258,19 +317,19 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """Episodes that a policy may be cloned from."""
+    """Episodes for behaviour cloning."""
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        """An episode in which a share of the actions is drawn at random."""
+        """An episode in which this share of the actions is random."""
         ...
 
 
 @runtime_checkable
 class Teaches(Protocol):
-    """What a reward model that judges no single steps is taught before reinforcement."""
+    """Supervised examples for a reward model that does not judge single steps."""
 
     def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
-        """`config.warm_start.reward.noise` is the share of wrong replies. UserError where there is nothing to teach."""
+        """`config.warm_start.reward.noise` is the share of wrong replies. Raises UserError if nothing can be taught."""
         ...
 
 
@@ -281,24 +340,33 @@ class Labels(Protocol):
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        """Per step of an episode: the action taken, then up to `others` of the other commands that were offered. Empty
-        where nothing is known of the task.
+        """For each step of an episode: its action, then up to `others` of the other commands that were offered. Empty
+        if the task is unknown.
         """
         ...
 
 
 @runtime_checkable
 class LabelsSeen(Protocol):
-    """Ground truth about the steps of an episode that was played, for environments that cannot replay it."""
+    """Ground truth about the steps of a recorded episode, for environments that cannot replay it."""
 
     def label_seen(self, task: Task, config: Config, steps: Sequence[SeenStep]) -> Sequence[Labelled]:
-        """One label per step. Empty where nothing is known."""
+        """One label per step. Empty if the task is unknown."""
+        ...
+
+
+@runtime_checkable
+class Concurrent(Protocol):
+    """`demonstrate`, `label` and `label_seen` are slow and may be called from several threads."""
+
+    def concurrency(self, config: Config) -> int:
+        """How many calls at a time are useful, at least 1. It must not change their results."""
         ...
 
 
 @runtime_checkable
 class HasExpert(Protocol):
-    """A player that sees observations only: its success says something about a task."""
+    """A player that only sees observations, so its success is evidence about a task."""
 
     def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration: ...
 
@@ -310,31 +378,31 @@ class Adapts(Protocol):
     edit_fields: frozenset[str]
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
-        """How rows of its trajectories (outcome, steps with observation and action, final_observation) went."""
+        """Progress of its trajectories: rows of outcome, steps (observation and action) and final_observation."""
         ...
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
-        """Edits by rule, as JSON texts; `focus`: the phase of the task's course that should change."""
+        """Rule-based edits, as JSON texts; `focus`: the phase of the task's course that should change."""
         ...
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-        """The child of `task`, proven; RejectedEdit with the reason otherwise. `taken`: ids and likenesses of tasks."""
+        """The child of `task`, proven solvable; raises RejectedEdit otherwise. `taken`: ids and likenesses of tasks."""
         ...
 
     def likeness(self, task: Task) -> str:
-        """Equal for tasks that ask the same of the same scene, even where their ids differ."""
+        """Equal for tasks that ask the same of the same scene, even if their ids differ."""
         ...
 
 
 @runtime_checkable
-class Tailors(Protocol):
-    """What an `Adapts` has beside where the edits that it proposes depend on parameters."""
+class Configurable(Protocol):
+    """An `Adapts` whose proposed edits depend on parameters."""
 
-    def tailored(self, config: Config) -> Adapts:
-        """The environment as it proposes with these parameters: edits of the names in `config.adaptation.edits`, or of
-        its own choice where there are none.
+    def configured(self, config: Config) -> Adapts:
+        """The environment that proposes edits of the names in `config.adaptation.edits`, or its usual edits if that is
+        empty.
         """
         ...
 
@@ -348,32 +416,67 @@ class AsksModel(Protocol):
 
 @runtime_checkable
 class Proves(Protocol):
-    """A proof that `Adapts.apply` cannot give, because it takes long."""
+    """A proof that is too slow for `Adapts.apply`."""
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """`ask` is there where a language model proposes. Raises UserError where a proof is not to be had here."""
+        """`ask` is given if a language model proposes. Raises UserError if proofs are not available on this machine."""
         ...
 
 
-INSTEAD = {  # what to do about a stage that needs an ability which the environment does not have
+# Every ability that `rla envs` lists, with what a user can set if the environment lacks it.
+ABILITIES: dict[type, str] = {
     Judged: "set judge.enabled: false",
+    Probes: "",
+    Shares: "",
+    Spreads: "",
+    Pooled: "",
     Imports: "set tasks.source: builtin",
     Exports: "leave out --export",
+    Vocabulary: "",
     Demonstrates: "set warm_start.enabled: false",
+    Teaches: "",
     Labels: "set warm_start.enabled: false",
+    LabelsSeen: "",
+    HasExpert: "",
     Adapts: "set adaptation.enabled: false",
     AsksModel: "set adaptation.proposer: rules",
+    Proves: "",
+    Checks: "",
 }
 Ability = TypeVar("Ability")
+Answer = TypeVar("Answer")
 
 
 def need(env: Env, ability: type[Ability], stage: str, *, instead: str = "choose another environment") -> Ability:
-    """`env` as what has that ability. Raises UserError that names the protocol and what to do without it, which
-    `instead` says of an ability of a package.
+    """`env`, typed as that ability. Raises UserError naming the protocol and the remedy; `instead` is the remedy for an
+    ability that a package defines.
     """
     if isinstance(env, ability):
         return env
     raise UserError(
         f"env.name: {env.name} does not implement {ability.__name__} ({ability.__module__}), which {stage} needs; "
-        f"{INSTEAD.get(ability, instead)}"
+        f"{ABILITIES.get(ability) or instead}"
     )
+
+
+def prefetched(calls: Iterable[Callable[[], Answer]], env: object, config: Config) -> Iterator[Callable[[], Answer]]:
+    """For each call, in order, a function that returns its result or raises its exception.
+
+    If `env` is `Concurrent`, calls run ahead in threads; otherwise each runs when its function is called.
+    """
+    count = env.concurrency(config) if isinstance(env, Concurrent) else 1
+    if count == 1:
+        yield from calls
+        return
+    waiting: deque[Future[Answer]] = deque()
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            for call in calls:
+                waiting.append(pool.submit(call))
+                if len(waiting) == 2 * count:  # twice as many, so that a slow first call does not leave threads idle
+                    yield waiting.popleft().result
+            while waiting:
+                yield waiting.popleft().result
+        finally:
+            for left in waiting:
+                left.cancel()

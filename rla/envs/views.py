@@ -1,8 +1,8 @@
-"""What environments and the loop tell each other about a task or a step, beside the observation itself.
+"""Records that environments and the loop exchange about a task or a step.
 
-A `Course` says in which phase the episodes of one task ended, and what their steps were spent on. Every episode goes
-through the phases of its task in order; a phase ends when what it is about was done. The critic reads from it what to
-change: a task that is too hard where most episodes ended, one that is too easy where the least effort went.
+A `Course` counts in which phase the episodes of a task ended and how they spent their steps. Every episode goes through
+the phases of its task in order; a phase ends when its goal is reached. The critic chooses a phase to change from it: if
+the task is too hard, the phase in which most episodes ended; if it is too easy, the phase that took the fewest steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Message = dict[str, str]  # {"role": ..., "content": ...}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeView:
-    """What a judge may see of one step. The outcome is not among it."""
+    """One step as a judge sees it, without the outcome of the episode."""
 
     instruction: str
     history: Sequence[tuple[str, str]]  # (observation, action) before this step
@@ -27,13 +27,13 @@ class JudgeView:
     action: str
     valid: bool
     next_observation: str
-    images: tuple[tuple[bytes, ...], ...] = ()  # PNG files of the last observations, that of the step in the end
+    images: tuple[tuple[bytes, ...], ...] = ()  # PNG files of the last observations; this step's come last
     next_images: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView:
-    """What a proposer is told beside the task itself. `critique` is a text of models: data, whatever it says."""
+    """The context of a proposal. `critique` was written by models and is untrusted."""
 
     direction: str
     accuracy: float
@@ -42,9 +42,9 @@ class ProposalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """An expert's episode: per step the observation, the commands offered and the action; then the last text.
+    """An expert's episode: for each step the observation, the commands offered and the action; then the last text.
 
-    `images`: the PNG files of every observation, the last one included; empty where the environment shows none.
+    `images`: the PNG files of every observation, including the last; empty if the environment shows no images.
     """
 
     observations: list[str]
@@ -57,10 +57,10 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """An action in some state, what it led to, and whether it helped: +1 or -1, with a short reason.
+    """An action, the observation after it, and whether it helped: +1 or -1, with a short reason.
 
-    `before` and `after`: how much was left to do, by the environment's own solver (infinite: no plan leads to the
-    goal). None where it has no such measure. `next_images`: what the action led to, as pictures.
+    `before` and `after`: the remaining work according to the environment's own solver (infinite: the goal cannot be
+    reached), None if it has no such measure. `next_images`: the images of the next observation.
     """
 
     action: str
@@ -74,7 +74,7 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenStep:
-    """A step that was played, the text that answered it, and how the calls of a tool that it made ended, in order."""
+    """A recorded step: its action, the environment's answer, and the status of each tool call it made, in order."""
 
     action: str
     answer: str
@@ -83,26 +83,26 @@ class SeenStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What a reward model that judges no single steps is taught on one task: a prompt, and replies that are right."""
+    """A supervised example for a reward model that does not judge single steps: a prompt and correct replies."""
 
     messages: list[Message]
     replies: list[str]
 
 
 def reference_row(task_id: str) -> str:
-    """The trajectory id under which a scores shard holds the scores of a task's reference."""
+    """The trajectory id of a task's reference in a scores shard."""
     return f"reference-{task_id}"
 
 
 class RejectedEdit(Exception):
-    """A proposed edit that is not legal, not provable or not new; the message is the reason, kept beside it."""
+    """A proposed edit that is illegal, unprovable or a duplicate; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """`name` is the environment's own word for it ("finding"), `about` the same for people ("finding the mug").
+    """`name`: the environment's identifier ("finding"), `about`: the same for people ("finding the mug").
 
-    `ended`: episodes that were not won and never got beyond it. `steps`: all steps that were made in it.
+    `ended`: lost episodes that never left the phase. `steps`: all steps that were taken in it.
     """
 
     name: str
@@ -125,9 +125,8 @@ class Course:
         return sum(phase.steps for phase in self.phases)
 
     def focus(self, direction: Direction) -> str:
-        """The name of the phase to change: where most episodes ended (easier), where the fewest steps went (harder).
-
-        Empty where there is nothing to go by. Of equal ones the first.
+        """The name of the phase to change: the one in which most episodes ended (easier), or the one with the fewest
+        steps (harder). The first one in a tie; empty if no phase qualifies.
         """
         if direction is Direction.EASIER:
             worst = max(self.phases, key=lambda phase: phase.ended, default=None)
@@ -136,7 +135,7 @@ class Course:
         return least.name if least is not None and self.episodes else ""
 
     def told(self) -> str:
-        """One line for a critique: outcomes, where failures ended, shares of the steps."""
+        """One line for a critique: outcomes, phases in which failures ended, shares of the steps."""
         if not self.episodes:
             return ""
         ended = ", ".join(f"{phase.about} {phase.ended}" for phase in self.phases if phase.ended)

@@ -38,8 +38,7 @@ import yaml
 from rla.config import Config, effective_parameters
 from rla.config.load import apply_overrides, plain_data, read_config, read_yaml
 from rla.config.schema import Differences, differences_text, flattened, parameter_differences
-from rla.envs.configured import load_config
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.pipeline.context import StageSpec
 from rla.plugins import loaded_path, registered

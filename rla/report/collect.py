@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rla.config import Config
-from rla.envs.configured import from_mapping
 from rla.envs.protocols import Probes
-from rla.envs.registry import environment
+from rla.envs.registry import environment, from_mapping
 from rla.errors import UserError
 from rla.metrics.custom import joined_figures
 from rla.metrics.guards import Setting

@@ -20,8 +20,7 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.pictures import DrawsActions
-from rla.envs.prompts import ReadsCalls
-from rla.envs.protocols import Labels
+from rla.envs.protocols import Labels, ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.rollouts.labels import LABELS, labels_in

@@ -12,7 +12,7 @@ import polars as pl
 from rla.adaptation.drafting import Tally, added
 from rla.config import resolved
 from rla.config.schema import Absent, parameter_differences, shown_key, shown_value
-from rla.envs.configured import default_config
+from rla.envs.registry import default_config
 from rla.metrics.custom import brought
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval

@@ -23,8 +23,7 @@ from rla.agents.judge import judged_with_pictures, step_score, unscored_judgemen
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import PictureMessage
-from rla.envs.prompts import JudgePrompt
-from rla.envs.protocols import Prober
+from rla.envs.protocols import JudgePrompt, Prober
 from rla.envs.views import JudgeView, reference_row
 from rla.llm.base import Generator, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message

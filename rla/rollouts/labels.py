@@ -18,9 +18,8 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Labels, LabelsSeen
+from rla.envs.protocols import Labels, LabelsSeen, prefetched
 from rla.envs.registry import environment
-from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
 from rla.pipeline.context import StageContext
 from rla.store.images import png_digest
@@ -77,7 +76,7 @@ def label_episodes(
     differs: list[bool] = []  # of the episodes whose pictures can be compared
     asked = [(played, tasks.get(played.task_id)) for played in episodes]
     calls = (partial(_replayed, labeller, task, config, played) for played, task in asked)
-    for (played, _), replayed in zip(asked, begun(calls, at_once(labeller, config)), strict=True):
+    for (played, _), replayed in zip(asked, prefetched(calls, labeller, config), strict=True):
         labels = replayed()
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1

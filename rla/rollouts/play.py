@@ -24,7 +24,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.prompts import PolicyPrompt, ToolPrompt
+from rla.envs.protocols import PolicyPrompt, ToolPrompt
 from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat

@@ -12,8 +12,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.pictures import shows_images
-from rla.envs.prompts import JudgePrompt
-from rla.envs.protocols import Judged, Prober, Probes, need
+from rla.envs.protocols import Judged, JudgePrompt, Prober, Probes, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat

@@ -12,7 +12,7 @@ from typing import Any
 from rla.agents.policy import check_calls
 from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import Environments, environments
-from rla.envs.prompts import told_schemas
+from rla.envs.protocols import told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import joined_figures, told_figures

@@ -23,10 +23,8 @@ from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.pictures import shows_images
-from rla.envs.prompts import ToolPrompt, told_schemas
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
+from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, ToolPrompt, need, prefetched, told_schemas
 from rla.envs.registry import environment
-from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, cache_keys
@@ -254,7 +252,7 @@ def _demonstrations(
         )
         for task in asked
     )
-    for task, episode in zip(asked, begun(calls, at_once(player, ctx.config)), strict=True):
+    for task, episode in zip(asked, prefetched(calls, player, ctx.config), strict=True):
         shown = failed.tried(episode)
         if shown is not None:
             played.append((task, shown))

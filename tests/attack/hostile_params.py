@@ -112,7 +112,7 @@ class Params(Numbered):
 
     def opened(self, world: World, scratch: Path) -> Try:
         from rla.config import Config, resolved
-        from rla.envs.configured import load_config
+        from rla.envs.registry import load_config
 
         place = scratch / "params.yaml"
         place.write_text(PARAMS)

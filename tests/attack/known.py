@@ -30,8 +30,7 @@ def readers(chat: Any) -> dict[str, Reading]:
     """Everything that reads a reply, by name; each gives what is wrong with what it read."""
     from rla.adaptation.drafting import read_critique, read_proposal
     from rla.agents.judge import unscored_judgement, voted
-    from rla.envs.configured import load_config
-    from rla.envs.registry import environment
+    from rla.envs.registry import environment, load_config
     from rla.llm.base import Completion, FinishReason
 
     def completion(ids: Sequence[int]) -> Any:

@@ -48,7 +48,7 @@ def finished(folder: Path, *options: str) -> str:
 
 
 def workers(folder: Path) -> list[int]:
-    """The worker processes of a stage that runs in `folder`: forked from a nursery, which is not among them."""
+    """The worker processes of a stage that runs in `folder`: forked from the fork server, which is not among them."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:

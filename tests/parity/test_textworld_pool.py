@@ -14,7 +14,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.observation import Observation
-from rla.envs.pool.hosting import environments, pooled, recipe_of
+from rla.envs.pool.hosting import environments, recipe_of, steps_in_pool
 from rla.envs.pool.pool import EnvironmentPool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games
@@ -70,8 +70,8 @@ def test_a_killed_worker_changes_no_observation() -> None:
 
 
 def test_the_stock_engine_is_pooled_by_default_and_the_fast_one_is_not() -> None:
-    assert pooled(CONFIG.pool, slow=Alfworld().slow(CONFIG))
-    assert not pooled(CONFIG.pool, slow=Alfworld().slow(configured()))
-    assert not pooled(replace(CONFIG.pool, mode="never"), slow=True)
+    assert steps_in_pool(CONFIG)
+    assert not steps_in_pool(configured())
+    assert not steps_in_pool(replace(CONFIG, pool=replace(CONFIG.pool, mode="never")))
     with environments(CONFIG, note=print) as made:
         assert asyncio.iscoroutinefunction(made.make(games()[0]).reset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.config import Config
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.store.records import Judgement, Segment, Step, StepScore, Task, Trajectory
 
 

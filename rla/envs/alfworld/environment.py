@@ -21,8 +21,7 @@ from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_pol
 from rla.envs.alfworld.proposals import game_course, propose_edits
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
 from rla.envs.observation import Environment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.protocols import Ask, Proof
+from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
 from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
@@ -82,7 +81,7 @@ class Alfworld:
         """
         self._edits, self._omitted = edits or SCENE_KEYS, omitted
 
-    def tailored(self, config: Config) -> Alfworld:
+    def configured(self, config: Config) -> Alfworld:
         return Alfworld(frozenset(config.adaptation.edits), config.env.omit_commands)
 
     @property

@@ -1,47 +1,43 @@
-"""Checks of what every environment has: its name, its parameters, its tasks and its episodes.
-
-Answers have the right types, depend on the actions alone, and withstand hostile actions.
-"""
+"""Checks of the required interface: name and parameters, tasks, episodes, and the prompts of the policy."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
-import math
-import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rla.config.load import build
 from rla.config.schema import section_schema
-from rla.envs.checking.findings import (
-    ACTIONS,
+from rla.envs.checking.subject import (
+    HOSTILE,
     MARK,
+    NO_ACTION,
     Check,
-    Overdue,
-    Recorded,
+    InvalidAnswer,
     Subject,
-    Unsound,
     doing,
-    other_luck,
-    raised,
+    encodable,
+    error_line,
+    not_repeated,
+    refused_action,
     short,
-    within,
+    time_limit,
 )
-from rla.envs.observation import AwaitedEnvironment, Environment, EnvironmentFailure, Observation, offered
+from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.protocols import Adapts, Demonstrates
 from rla.envs.registry import REQUIRED
 from rla.errors import UserError
 from rla.store.records import Status, Task
 
 TEXTS = ("task_id", "env", "split", "slot", "kind", "scene", "instruction", "payload")
+ROLES = ("system", "user", "assistant")
+READ = 40  # commands of an observation that are rendered and parsed
 
 
-def members(subject: Subject) -> Iterator[str]:
+def _members(subject: Subject) -> Iterator[str]:
     """It has the five members of Env, of their types"""
     env = subject.env
     missing = [name for name in REQUIRED if not hasattr(env, name)]
@@ -57,21 +53,19 @@ def members(subject: Subject) -> Iterator[str]:
             yield f"{name} is {short(getattr(env, name))}; make it a method"
 
 
-def parameters_are_frozen(subject: Subject) -> Iterator[str]:
+def _parameters_are_frozen(subject: Subject) -> Iterator[str]:
     """Params is a frozen dataclass with a default for each parameter"""
     params = subject.env.Params
-    if not is_dataclass(params):
-        yield f"{params.__name__} is no dataclass; write @dataclass(frozen=True, slots=True, kw_only=True) above it"
+    if not is_dataclass(params) or not params.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        yield f"{params.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True, kw_only=True)"
         return
-    if not params.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        yield f"{params.__name__} is not frozen; write @dataclass(frozen=True, slots=True, kw_only=True) above it"
     try:
         params()
     except TypeError as error:
         yield f"{params.__name__}() fails ({error}); give each parameter a default"
 
 
-def parameters_are_json(subject: Subject) -> Iterator[str]:
+def _parameters_are_json(subject: Subject) -> Iterator[str]:
     """Parameters can be written as JSON and read back"""
     params = subject.env.Params
     try:
@@ -89,29 +83,16 @@ def parameters_are_json(subject: Subject) -> Iterator[str]:
         yield f"{', '.join(unequal)} is another value after it was written and read; change its type"
 
 
-def named_as_installed(subject: Subject) -> Iterator[str]:
-    """Its name is the one that it is installed by"""
+def _named_as_installed(subject: Subject) -> Iterator[str]:
+    """Its name is the name of its entry point"""
     if subject.env.name != subject.config.env.name:
         yield f"name is {short(subject.env.name)}, but it is installed as {short(subject.config.env.name)}"
 
 
-def own_parameters(subject: Subject) -> Iterator[str]:
-    """config.env.own is an instance of Params"""
-    if not isinstance(subject.config.env.own, subject.env.Params):
-        yield f"config.env.own is {short(subject.config.env.own)}; read the config with rla.envs.configured.load_config"
-
-
-def drawn(subject: Subject, held_out: bool, seed: int | None = None) -> list[Task]:
-    names = subject.config.tasks
-    split = names.test_splits[0] if held_out else names.train_split
-    return subject.env.tasks(subject.config, split=split, seed=subject.seed if seed is None else seed)
-
-
-def tasks_are_there(subject: Subject) -> Iterator[str]:
-    """tasks gives a list of tasks for training and for the held-out split, and no more than are asked for"""
+def _tasks_are_there(subject: Subject) -> Iterator[str]:
+    """tasks returns a list of tasks for the training split and for the held-out split, at most as many as asked for"""
     for held_out in (False, True):
-        found = drawn(subject, held_out)
-        split = subject.config.tasks.test_splits[0] if held_out else subject.config.tasks.train_split
+        found, split = subject.drawn(held_out=held_out), subject.split(held_out=held_out)
         if not isinstance(found, list) or not found:
             yield f"tasks(split={split!r}) gives {short(found)}; return a list with at least one task"
             return
@@ -123,35 +104,31 @@ def tasks_are_there(subject: Subject) -> Iterator[str]:
             yield f"tasks(split={split!r}) gives {len(found)} tasks; config.tasks.count(split) asks for {asked} at most"
 
 
-def tasks_are_deterministic(subject: Subject) -> Iterator[str]:
+def _tasks_are_deterministic(subject: Subject) -> Iterator[str]:
     """Equal arguments give equal tasks"""
-    first = drawn(subject, False)
-    with other_luck(1):
-        again = drawn(subject, False)
-    if first != again:
-        yield "tasks gave other tasks when it was called again; draw from random.Random(seed) alone"
+    return not_repeated("tasks", partial(subject.drawn, held_out=False), subject.drawn(held_out=False))
 
 
-def tasks_are_well_formed(subject: Subject) -> Iterator[str]:
+def _tasks_are_well_formed(subject: Subject) -> Iterator[str]:
     """Tasks have all columns: texts, a JSON payload, slot equal to task_id, env equal to name"""
     for held_out in (False, True):
-        split = subject.config.tasks.test_splits[0] if held_out else subject.config.tasks.train_split
-        for task in drawn(subject, held_out):
-            yield from columns_of_root(task, name=subject.env.name, split=split)
+        for task in subject.drawn(held_out=held_out):
+            yield from invalid_task(
+                task,
+                env=subject.env.name,
+                split=subject.split(held_out=held_out),
+                slot=task.task_id,
+                status=Status.ACTIVE.value,
+                depth=0,
+                created=0,
+                parent_id=None,
+                direction=None,
+                edit=None,
+            )
 
 
-def columns_of_root(task: Task, *, name: str, split: str) -> Iterator[str]:
-    """Complaints about a task that was not changed."""
-    yield from wrong_texts(task)
-    wanted: dict[str, Any] = {"env": name, "split": split, "slot": task.task_id, "status": Status.ACTIVE.value}
-    wanted |= {"depth": 0, "created": 0, "parent_id": None, "direction": None, "edit": None}
-    for column, value in wanted.items():
-        if getattr(task, column) != value:
-            yield f"task {short(task.task_id)} has {column} {short(getattr(task, column))}; it must be {value!r}"
-
-
-def wrong_texts(task: Task) -> Iterator[str]:
-    """Complaints about columns of a task that cannot be written as text, and about its payload."""
+def invalid_task(task: Task, **wanted: Any) -> Iterator[str]:
+    """Complaints about a task: texts that cannot be stored, its payload, and columns that differ from `wanted`."""
     for column in TEXTS:
         text = getattr(task, column)
         if not isinstance(text, str):
@@ -166,250 +143,72 @@ def wrong_texts(task: Task) -> Iterator[str]:
     try:
         json.loads(task.payload)
     except (ValueError, RecursionError):
-        yield f"payload of task {short(task.task_id)} is no JSON text: {short(task.payload)}; use json.dumps"
+        yield f"payload of task {short(task.task_id)} is not a JSON text: {short(task.payload)}; use json.dumps"
     if task.plan_length is not None and type(task.plan_length) is not int:
         yield f"plan_length of task {short(task.task_id)} is {short(task.plan_length)}; it must be a number or None"
+    for column, value in wanted.items():
+        if getattr(task, column) != value:
+            yield f"task {short(task.task_id)} has {column} {short(getattr(task, column))}; it must be {value!r}"
 
 
-def encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def ids_are_of_content(subject: Subject) -> Iterator[str]:
-    """No two tasks share an id, and equal ids have equal content whatever the seed"""
+def _ids_are_of_content(subject: Subject) -> Iterator[str]:
+    """Every task has its own id, and equal ids have equal content for every seed"""
     seen: dict[str, Task] = {}
-    for task in drawn(subject, False):
+    for task in subject.drawn(held_out=False):
         if task.task_id in seen:
             yield f"task_id {task.task_id} is there twice; leave one out, or let all that differs enter content_id"
         seen[task.task_id] = task
-    for task in drawn(subject, False, seed=subject.seed + 1):
+    for task in subject.drawn(held_out=False, seed=subject.seed + 1):
         other = seen.get(task.task_id, task)
         if (other.payload, other.instruction) != (task.payload, task.instruction):
             yield f"task_id {task.task_id} means another task with another seed; use content_id of its content"
 
 
-def splits_are_disjoint(subject: Subject) -> Iterator[str]:
+def _splits_are_disjoint(subject: Subject) -> Iterator[str]:
     """No task is in two splits"""
-    train, test = drawn(subject, False), drawn(subject, True)
-    for what in ("task_id", "payload"):
-        both = {getattr(task, what) for task in train} & {getattr(task, what) for task in test}
-        if both:
-            yield f"{len(both)} held-out tasks have a {what} of training; draw the splits from disjoint ranges"
+    train, test = subject.drawn(held_out=False), subject.drawn(held_out=True)
+    keys: dict[str, Callable[[Task], str]] = {"task_id": lambda t: t.task_id, "payload": lambda t: t.payload}
     if isinstance(subject.env, Adapts):
-        both = set(map(subject.env.likeness, train)) & set(map(subject.env.likeness, test))
+        keys["likeness"] = subject.env.likeness
+    for name, key in keys.items():
+        both = set(map(key, train)) & set(map(key, test))
         if both:
-            yield f"{len(both)} held-out tasks are like one of training (likeness); draw from disjoint ranges"
+            yield f"{len(both)} held-out tasks have a {name} of training; draw the splits from disjoint ranges"
 
 
-PARAMETERS: tuple[Check, ...] = (members, parameters_are_frozen, parameters_are_json)
-TASKS: tuple[Check, ...] = (
-    named_as_installed,
-    own_parameters,
-    tasks_are_there,
-    tasks_are_deterministic,
-    tasks_are_well_formed,
-    ids_are_of_content,
-    splits_are_disjoint,
-)
-
-
-PNG = b"\x89PNG\r\n\x1a\n"
-SLACK = 1.0  # seconds after which an awaited answer blocks the event loop
-
-
-class Trial:
-    """One episode at a time. Its methods raise what the environment raises, Overdue, and Unsound."""
-
-    def __init__(self, subject: Subject, task: Task, loop: asyncio.Runner) -> None:
-        self._patience, self._loop = subject.patience, loop
-        self._omit = subject.config.env.omit_commands
-        with within(self._patience), doing(f"in make of the task {short(task.instruction)}"):
-            self._game: Environment | AwaitedEnvironment = subject.env.make(task, subject.config)
-
-    def reset(self) -> Observation:
-        return self._answer(self._game.reset, after="reset")
-
-    def step(self, action: str) -> Observation:
-        return self._answer(lambda: self._game.step(action), after=f"action {short(action)}")
-
-    def close(self) -> None:
-        with within(self._patience):
-            self._game.close()
-
-    def commands(self, observation: Observation) -> tuple[str, ...]:
-        """What the policy is offered."""
-        return offered(observation.commands, self._omit)
-
-    def _answer(self, ask: Callable[[], Any], *, after: str) -> Observation:
-        with doing(f"at {after}"):
-            with within(self._patience):
-                answer = ask()
-            if inspect.isawaitable(answer):
-                answer = self._loop.run(self._awaited(answer))
-        complaint = next(unsound(answer, after=after), "")
-        if complaint:
-            raise Unsound(complaint)
-        observation: Observation = answer
-        return observation
-
-    async def _awaited(self, answer: Awaitable[Observation]) -> Observation:
-        try:
-            with within(self._patience + SLACK):
-                async with asyncio.timeout(self._patience) as limit:
-                    return await answer
-        except TimeoutError:
-            if limit.expired():
-                raise Overdue from None
-            raise
-
-
-@contextmanager
-def trial(subject: Subject, task: Task) -> Iterator[Trial]:
-    """A trial that is closed at the end."""
-    with asyncio.Runner() as loop:
-        made = Trial(subject, task, loop)
-        try:
-            yield made
-        finally:
-            made.close()
-
-
-def unsound(observation: Any, *, after: str) -> Iterator[str]:
-    """Complaints about what an environment answered `after` a reset or an action."""
-    if not isinstance(observation, Observation):
-        yield f"{after}: the answer is {short(observation)}; return rla.envs.observation.Observation"
-        return
-    if not isinstance(observation.text, str) or not encodable(observation.text):
-        yield f"{after}: text is {short(observation.text)}; it must be a text that UTF-8 can hold"
-    yield from unsound_commands(observation.commands, after=after)
-    for name in ("won", "done"):
-        if type(getattr(observation, name)) is not bool:
-            yield f"{after}: {name} is {short(getattr(observation, name))}; it must be True or False"
-    if observation.won and not observation.done:
-        yield f"{after}: won without done; an episode that is won is over, so set done as well"
-    reward = observation.reward
-    if reward is not None and (type(reward) not in (int, float) or not math.isfinite(reward)):
-        yield f"{after}: reward is {short(reward)}; it must be a finite number or None"
-    place = observation.place
-    if place is not None and not (isinstance(place, str) and encodable(place)):
-        yield f"{after}: place is {short(place)}; it must be None or a text that UTF-8 can hold"
-    if not isinstance(observation.images, tuple):
-        yield f"{after}: images is {short(observation.images)}; it must be a tuple of PNG files as bytes"
-    elif not all(isinstance(image, bytes) and image.startswith(PNG) for image in observation.images):
-        yield f"{after}: an image is no PNG file as bytes; encode it, for example with PIL's save(..., format='PNG')"
-
-
-def unsound_commands(commands: Any, *, after: str) -> Iterator[str]:
-    """Complaints about admissible commands."""
-    if not isinstance(commands, tuple) or not all(isinstance(command, str) for command in commands):
-        yield f"{after}: commands is {short(commands)}; it must be a tuple of texts"
-        return
-    if len(set(commands)) < len(commands):
-        yield f"{after}: a command is offered twice; name each once"
-    if not all(command.strip() and encodable(command) for command in commands):
-        yield f"{after}: a command is empty or holds half of a surrogate pair"
-
-
-def first_difference(first: Sequence[Observation], second: Sequence[Observation], actions: Sequence[str]) -> str:
-    """Where two episodes of equal actions part, in words; empty where they do not."""
-    for number, (one, other) in enumerate(zip(first, second, strict=True)):
-        if one != other:
-            after = "reset" if number == 0 else f"action {number} ({short(actions[number - 1])})"
-            parts = [name for name in Observation.__slots__ if getattr(one, name) != getattr(other, name)]
-            values = [short(getattr(each, parts[0])) for each in (one, other)]
-            return f"after {after}, {parts[0]} was {values[0]} and then {values[1]}"
-    return ""
-
-
-FREE = ("look", "1", "yes", "42", "print(1)", "<action>go</action>", "I do not know.", "a b c")
-NO_ACTION = "what the scheduler sends for a reply without an action"
-
-
-def random_episode(subject: Subject, task: Task, rng: random.Random) -> Recorded:
-    """At most `env.max_steps` random actions: commands where they are offered, other texts where they are not."""
-    with trial(subject, task) as game:
-        played = Recorded(game.reset())
-        while not played.over and len(played.actions) < subject.config.env.max_steps:
-            commands = game.commands(played.seen[-1])
-            action = rng.choice(commands or FREE)
-            try:
-                played.add(action, game.step(action))
-            except EnvironmentFailure as failure:
-                if not commands:
-                    break  # it may refuse what it never offered
-                raise Unsound(refused_action("offered", action, failure)) from None
-    return played
-
-
-def told_episode(subject: Subject, task: Task, actions: list[str]) -> Recorded:
-    """The demonstrated actions, as long as the episode lasts."""
-    with trial(subject, task) as game:
-        played = Recorded(game.reset())
-        for action in actions:
-            if played.over:
-                break
-            try:
-                played.add(action, game.step(action))
-            except EnvironmentFailure as failure:
-                raise Unsound(refused_action("demonstrated", action, failure)) from None
-    return played
-
-
-def refused_action(how: str, action: str, failure: EnvironmentFailure) -> str:
-    """The complaint about an action that should be possible."""
-    told = "offer what is possible" if how == "offered" else "demonstrate what is possible"
-    return f"the {how} command {short(action)} raised {raised(failure)}; {told}"
-
-
-def demonstrated(subject: Subject, task: Task) -> list[str]:
-    """Actions that lead somewhere, where the environment demonstrates any."""
-    if not isinstance(subject.env, Demonstrates):
-        return []
-    return subject.env.demonstrate(task, subject.config, seed=subject.seed, random_share=0.0).actions
-
-
-def played_of(subject: Subject, task: Task) -> list[Recorded]:
-    """An episode of random actions and, where there is one, a demonstrated one. They are played once."""
-    if task.task_id not in subject.recorded:
-        played = [random_episode(subject, task, subject.rng(task.task_id))]
-        if actions := demonstrated(subject, task):
-            played.append(told_episode(subject, task, actions))
-        subject.recorded[task.task_id] = played
-    return subject.recorded[task.task_id]
-
-
-def episodes(subject: Subject) -> Iterator[tuple[Task, Recorded]]:
-    """Those of all tasks."""
-    return ((task, played) for task in subject.tasks for played in played_of(subject, task))
-
-
-def answers_are_observations(subject: Subject) -> Iterator[str]:
-    """reset and step answer an Observation whose parts have the right types; won implies done"""
-    list(episodes(subject))  # a trial raises Unsound
+def _answers_are_observations(subject: Subject) -> Iterator[str]:
+    """reset and step return a valid Observation; won implies done"""
+    list(subject.all_episodes())  # raises InvalidAnswer
     return iter(())
 
 
-def equal_actions_give_equal_answers(subject: Subject) -> Iterator[str]:
+def _equal_actions_give_equal_answers(subject: Subject) -> Iterator[str]:
     """Equal actions give equal answers, also in two episodes at the same time"""
-    for task, played in episodes(subject):
-        with other_luck(2), trial(subject, task) as one, trial(subject, task) as other:
+    for task, played in subject.all_episodes():
+        with subject.trial(task) as one, subject.trial(task) as other:
             answers = [(one.reset(), other.reset())]
             answers += [(one.step(action), other.step(action)) for action in played.actions]
-        for which, told in (("played again", 0), ("played a third time beside the second", 1)):
-            if found := first_difference(played.seen, [pair[told] for pair in answers], played.actions):
+        for which, number in (("played again", 0), ("played a third time, alongside the second", 1)):
+            if found := _difference(played.seen, [pair[number] for pair in answers], played.actions):
                 yield f"{which}, {found}; draw from a random.Random of the task, and share no state between episodes"
 
 
-def reset_starts_anew(subject: Subject) -> Iterator[str]:
+def _difference(first: list[Observation], second: list[Observation], actions: list[str]) -> str:
+    """The first difference between two episodes with equal actions, in words; empty if they are equal."""
+    for number, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one != other:
+            after = "reset" if number == 0 else f"action {number} ({short(actions[number - 1])})"
+            name = next(name for name in Observation.__slots__ if getattr(one, name) != getattr(other, name))
+            return f"after {after}, {name} was {short(getattr(one, name))} and then {short(getattr(other, name))}"
+    return ""
+
+
+def _reset_starts_again(subject: Subject) -> Iterator[str]:
     """reset starts the same episode again"""
     for task in subject.tasks:
-        played = played_of(subject, task)[0]
+        played = subject.episodes(task)[0]
         try:
-            with trial(subject, task) as game:
+            with subject.trial(task) as game:
                 game.reset()
                 for action in played.actions[:3]:
                     game.step(action)
@@ -417,16 +216,16 @@ def reset_starts_anew(subject: Subject) -> Iterator[str]:
         except EnvironmentFailure as failure:
             yield f"a second reset, or a step after it, failed ({short(str(failure))}); forget what was done before"
             return
-        if found := first_difference(played.seen, again, played.actions):
+        if found := _difference(played.seen, again, played.actions):
             yield f"after a second reset: {found}; forget in reset what was done before"
 
 
-def steps_after_the_end(subject: Subject) -> Iterator[str]:
-    """A step after the end raises EnvironmentFailure or answers done"""
-    for task, played in episodes(subject):
+def _steps_after_the_end(subject: Subject) -> Iterator[str]:
+    """A step after the end raises EnvironmentFailure or returns done"""
+    for task, played in subject.all_episodes():
         if not played.over:
             continue
-        with trial(subject, task) as game:
+        with subject.trial(task) as game:
             game.reset()
             for action in played.actions:
                 game.step(action)
@@ -435,67 +234,142 @@ def steps_after_the_end(subject: Subject) -> Iterator[str]:
             except EnvironmentFailure:
                 continue
         if not answer.done:
-            yield "a step after the end began the episode anew; raise EnvironmentFailure, or answer done again"
+            yield "a step after the end started the episode again; raise EnvironmentFailure, or return done again"
 
 
-def hostile_actions_are_answered(subject: Subject) -> Iterator[str]:
+def _hostile_actions_are_answered(subject: Subject) -> Iterator[str]:
     """Hostile actions are answered, or raise EnvironmentFailure"""
-    if not subject.tasks:
-        return
     task, here = subject.tasks[0], Path(MARK)
     marked = here.exists()
-    for what, action in ACTIONS.items():
-        with trial(subject, task) as game:
+    for what, action in HOSTILE.items():
+        with subject.trial(task) as game:
             before = game.reset()
             try:
                 answer = game.step(action)
             except EnvironmentFailure as failure:
                 if what == NO_ACTION and before.commands:
-                    said = raised(failure, subject.env)
+                    said = error_line(failure, subject.env)
                     yield f"{short(action)} raised {said}; that is {what}: answer that nothing happens"
                 continue
-            except Unsound:
+            except InvalidAnswer:
                 raise
-            except Exception as error:  # an environment may raise anything, and to find that out is what this is for
-                yield f"{what} ({short(action)}) raised {raised(error, subject.env)}; answer that nothing happens"
+            except Exception as error:  # an environment may raise anything, and finding that out is the purpose
+                yield f"{what} ({short(action)}) raised {error_line(error, subject.env)}; answer that nothing happens"
                 return
-            yield from still_playable(game, before, answer, action=action, what=what)
-        if here.exists() and not marked:
-            yield f"{what} made the file {MARK} here: the action reached a shell; never hand a model's text to one"
-
-
-def still_playable(game: Trial, before: Observation, answer: Observation, *, action: str, what: str) -> Iterator[str]:
-    """Complaints where a command that is offered cannot be taken any more."""
-    if answer.done or not before.commands or action in before.commands:
-        return
-    if not answer.commands:
-        yield f"after {what} no command is offered any more, and the episode is not done"
-        return
-    try:
-        game.step(answer.commands[0])
-    except EnvironmentFailure as failure:
-        yield f"after {what}, the offered command {short(answer.commands[0])} raised {raised(failure)}"
-
-
-def offered_commands_are_taken(subject: Subject) -> Iterator[str]:
-    """Every command that is offered at the start can be taken"""
-    for task in subject.tasks[:1]:
-        with trial(subject, task) as game:
-            commands = game.commands(game.reset())
-        for command in subject.rng("taken").sample(commands, min(20, len(commands))):
-            with trial(subject, task) as game:
-                game.reset()
+            if before.commands and action not in before.commands and not answer.done:
+                if not answer.commands:
+                    yield f"after {what} no command is offered any more, and the episode is not done"
+                    return
                 try:
-                    game.step(command)
+                    game.step(answer.commands[0])
                 except EnvironmentFailure as failure:
-                    yield refused_action("offered", command, failure)
+                    yield f"after {what}, {refused_action('offered', answer.commands[0], failure)}"
+        if here.exists() and not marked:
+            yield f"{what} created the file {MARK} here: the action reached a shell; never hand a model's text to one"
 
 
-EPISODES = (
-    answers_are_observations,
-    equal_actions_give_equal_answers,
-    reset_starts_anew,
-    steps_after_the_end,
-    offered_commands_are_taken,
-    hostile_actions_are_answered,
+def invalid_messages(messages: Any, *, of: str) -> Iterator[str]:
+    """Complaints about a prompt that should be a list of messages."""
+    if not isinstance(messages, list) or not messages:
+        yield f"{of} gives {short(messages)}; return a list of messages"
+        return
+    for message in messages:
+        if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+            yield f"{of} holds {short(message)}; a message is {{'role': ..., 'content': ...}}"
+            return
+        if message["role"] not in ROLES:
+            yield f"{of} holds the role {short(message['role'])}; choose one of {', '.join(ROLES)}"
+        if not isinstance(message["content"], str) or not encodable(message["content"]):
+            yield f"{of} holds the content {short(message['content'])}; it must be a text that UTF-8 can hold"
+    if messages[-1]["role"] != "user":
+        yield f"{of} ends with a message of the {messages[-1]['role']}; the last one must be of the user"
+
+
+Step = tuple[list[tuple[str, str]], Observation, tuple[str, ...], str, Observation]
+
+
+def steps_of(subject: Subject, task: Task) -> Iterator[Step]:
+    """(history, observation, commands, action, next observation) of a demonstrated episode, or else of a random one."""
+    played = subject.episodes(task)[-1]
+    history: list[tuple[str, str]] = []
+    for before, action, after in zip(played.seen, played.actions, played.seen[1:], strict=False):
+        yield list(history), before, subject.offered(before), action, after
+        history.append((before.text, action))
+
+
+def _policy_prompts_are_messages(subject: Subject) -> Iterator[str]:
+    """The policy's prompts are messages: opening, turn and window"""
+    prompt = subject.env.policy_prompt(subject.config)
+    for task in subject.tasks:
+        for history, seen, commands, _, _ in steps_of(subject, task):
+            with doing(note := f"of the observation {short(seen.text)}"):
+                turn: Any = prompt.turn(seen.text, commands, task.instruction) if history else ""
+                opening = None if history else prompt.opening(seen.text, commands)
+            if not history:
+                yield from invalid_messages(opening, of="policy_prompt.opening")
+            if not isinstance(turn, str) or not encodable(turn):
+                yield f"policy_prompt.turn gives {short(turn)}; return a text"
+            with doing(note):
+                window = prompt.window(history, seen.text, commands, task.instruction)
+            yield from invalid_messages(window, of="policy_prompt.window")
+
+
+def _policy_parses_what_it_renders(subject: Subject) -> Iterator[str]:
+    """The policy's render and parse are inverse"""
+    prompt = subject.env.policy_prompt(subject.config)
+    for task in subject.tasks:
+        for _, _, commands, action, _ in steps_of(subject, task):
+            chosen = subject.rng("read").sample(commands, min(READ, len(commands)))
+            for one in chosen or ([action] if isinstance(subject.env, Demonstrates) else []):
+                with doing(f"of the action {short(one)}"):
+                    read = prompt.parse(prompt.render(one, commands), commands)
+                if read != one:
+                    yield f"parse(render({short(one)})) is {short(read)}; render must write what parse reads"
+
+
+def _hostile_replies_are_parsed(subject: Subject) -> Iterator[str]:
+    """Hostile replies are parsed as a command that is offered, or as None"""
+    prompt = subject.env.policy_prompt(subject.config)
+    for _, _, commands, _, _ in steps_of(subject, subject.tasks[0]):
+        for offer in (commands, ()):
+            allowed = offer.__contains__ if offer else lambda read: isinstance(read, str)
+            parse = partial(prompt.parse, commands=offer)
+            wanted = "offered" if offer else "a text"
+            yield from misread(subject, parse, allowed, of="policy_prompt.parse", wanted=wanted)
+        return
+
+
+def misread(
+    subject: Subject, parse: Callable[[str], Any], allowed: Callable[[Any], bool], *, of: str, wanted: str
+) -> Iterator[str]:
+    """Complaints about a parser of replies that raises, or returns neither None nor an allowed value."""
+    for what, reply in HOSTILE.items():
+        try:
+            with time_limit(subject.patience):
+                read = parse(reply)
+        except Exception as error:  # finding out what it raises is the purpose
+            yield f"{of} of {what} raised {error_line(error, subject.env)}; return None"
+            return
+        if read is not None and not allowed(read):
+            yield f"{of} of {what} gives {short(read)}, which is not {wanted}; return None"
+
+
+PARAMETERS: tuple[Check, ...] = (_members, _parameters_are_frozen, _parameters_are_json)
+TASKS: tuple[Check, ...] = (
+    _named_as_installed,
+    _tasks_are_there,
+    _tasks_are_deterministic,
+    _tasks_are_well_formed,
+    _ids_are_of_content,
+    _splits_are_disjoint,
+)
+EPISODES: tuple[Check, ...] = (
+    _answers_are_observations,
+    _equal_actions_give_equal_answers,
+    _reset_starts_again,
+    _steps_after_the_end,
+    _hostile_actions_are_answered,
+    _policy_prompts_are_messages,
+    _policy_parses_what_it_renders,
+    _hostile_replies_are_parsed,
 )

@@ -1,34 +1,187 @@
-"""The pool: at most `workers` environments live at once, at most `busy` of them compute at once.
+"""A pool of worker processes: at most `workers` environments are alive, and at most `busy` of them compute.
 
-An episode has its worker from its first reset to its end; a worker waits while its episode waits for a reply. So there
-may be more workers than cores, and more episodes than workers: those wait for a place, and the holder of a place
-never waits for another.
+An episode holds its worker from its first reset to its end, even while it waits for a reply. So there may be more
+workers than cores, and more episodes than workers: those wait for a place, and the holder of a place never waits for
+another one.
 
-An environment is deterministic given its task. So the episode of a lost worker goes on in another one: its actions are
-played again, and every answer must be the one that was given before. A step that loses two workers ends the episode.
+An environment is deterministic given its task. If an episode loses its worker, its actions are replayed in a new one,
+and every answer must equal the earlier one. A step that loses two workers ends its episode.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
-from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.pool.nursery import Recipe
-from rla.envs.pool.remote import Lost, Nursery, Worker
-from rla.envs.pool.wire import PoolMessage, failure_in, to_observation
+from rla.envs.observation import EnvironmentFailure, MalformedObservation, Observation
+from rla.envs.pool.fork_server import HEAD, PoolMessage, Recipe, packed, to_observation
 from rla.errors import UserError
 from rla.store.records import Task
 
-STARTS = 3  # nurseries tried for one worker
-TIMES = {2: "twice"}
+START_SECONDS = 300.0  # enough for a cold disk and a busy machine
+END_SECONDS = 5.0
+STARTS = 3  # fork servers tried for one worker
+# One thread each: workers are the parallelism. One hash seed: an environment that iterates over a set answers the same
+# in all of them.
+FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
-Place = TypeVar("Place")  # what an episode steps in: a worker process, or a seat on an actor
+
+class Lost(Exception):
+    """A worker died or did not answer in time; the message says which."""
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """Messages over a socket. asyncio streams are not used: they read ahead, and they belong to one event loop."""
+
+    sock: socket.socket
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """The stage's end, and the one for another process."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        return cls(ours), theirs
+
+    async def send(self, message: PoolMessage) -> None:
+        """Raises OSError if the other end is gone."""
+        await asyncio.get_running_loop().sock_sendall(self.sock, packed(message))
+
+    async def receive(self) -> PoolMessage:
+        """The next message. Raises EOFError or OSError if the other end is gone."""
+        size = int.from_bytes(await self._exactly(HEAD), "big")
+        message: PoolMessage = json.loads(await self._exactly(size))
+        return message
+
+    async def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            part = await asyncio.get_running_loop().sock_recv(self.sock, count - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the other end is alive and has sent nothing."""
+        try:
+            self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker process. It is not `usable` by another episode while it owes an answer, or after its last one."""
+
+    pid: int
+    channel: Channel
+    usable: bool = True
+
+    async def ask(self, message: PoolMessage, *, seconds: float) -> PoolMessage:
+        """The answer. Raises Lost after `seconds`, or as soon as the process dies."""
+        self.usable = False
+        try:
+            async with asyncio.timeout(seconds):
+                await self.channel.send(message)
+                answer = await self.channel.receive()
+        except TimeoutError:
+            raise Lost(f"did not answer within {seconds:g} s") from None
+        except (EOFError, OSError):
+            raise Lost("died") from None
+        self.usable = "last" not in answer
+        return answer
+
+    def free(self) -> bool:
+        """Tell it to close its environment. Returns False if it cannot be used again."""
+        try:
+            silent = self.usable and self.channel.silent
+            return silent and bool(self.channel.sock.send(packed({"close": True})))
+        except OSError:
+            return False
+
+    def end(self) -> None:
+        """Close its socket, whereupon it ends by itself; kill it if it is not usable."""
+        if not self.usable:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        self.channel.sock.close()
+
+
+@dataclass(slots=True, eq=False)
+class ForkServer:
+    """The process that forks workers. Popen starts a fresh interpreter that inherits nothing of this process."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    ready: bool = False
+
+    @classmethod
+    def start(cls, recipe: Recipe) -> ForkServer:
+        """Start it and let it import; `worker` waits until it is ready."""
+        channel, theirs = Channel.pair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rla.envs.pool.fork_server", str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the stage prints its summary to its own
+                env=os.environ | FIXED,
+                pass_fds=[theirs.fileno()],
+            )
+        message = {"sys_path": sys.path, "target": recipe.target, "argument": dict(recipe.argument)}
+        with contextlib.suppress(BrokenPipeError):  # it died at once; `worker` reports that
+            channel.sock.send(packed(message))
+        return cls(process, channel)
+
+    async def worker(self) -> Worker:
+        """A new worker. Raises Lost if the server has died, UserError if it refuses the environment."""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                if not self.ready:
+                    answer = await self.channel.receive()
+                    if "refused" in answer:
+                        raise UserError(answer["refused"])
+                    self.ready = True
+                channel, theirs = Channel.pair()
+                with theirs:
+                    socket.send_fds(self.channel.sock, [b"w"], [theirs.fileno()])
+                hello = await channel.receive()
+        except TimeoutError:
+            raise Lost(f"did not start within {START_SECONDS:g} s") from None
+        except (EOFError, OSError):
+            raise Lost("the process that starts workers died") from None
+        return Worker(pid=hello["pid"], channel=channel)
+
+    def end(self) -> None:
+        """Close its socket, whereupon it ends after its workers; kill it if it still imports or takes too long."""
+        self.channel.sock.close()
+        if not self.ready:
+            self.process.kill()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+Place = TypeVar("Place")  # runs an episode: a worker process, or a slot of an actor
 
 
 class StepPlaces(Protocol[Place]):
-    """A pool as an episode sees it. A step that loses `tries` places ends the episode; `replaced` counts lost ones."""
+    """A pool as an episode uses it. A step that loses `tries` places ends the episode; `replaced` counts lost ones."""
 
     replaced: int
 
@@ -47,8 +200,8 @@ class StepPlaces(Protocol[Place]):
 
 
 class PooledEnvironment(Generic[Place]):
-    """`AwaitedEnvironment` over a pool. Raises EnvironmentFailure for what the environment answers badly or not at all,
-    UserError where it cannot be made on this machine.
+    """An `AwaitedEnvironment` in a pool. Raises EnvironmentFailure if the environment fails or does not answer,
+    UserError if it cannot be created on this machine.
     """
 
     def __init__(self, pool: StepPlaces[Place], task: Task) -> None:
@@ -58,7 +211,7 @@ class PooledEnvironment(Generic[Place]):
         self._history: list[tuple[PoolMessage, Observation]] = []
 
     async def reset(self) -> Observation:
-        """The first observation; waits for a worker where all are taken."""
+        """The first observation; waits for a free worker."""
         if not self._placed:
             self.worker = await self._pool.take()
             self._placed = True
@@ -66,11 +219,10 @@ class PooledEnvironment(Generic[Place]):
         return await self._answer({"reset": self._task.row()})
 
     async def step(self, action: str) -> Observation:
-        """The answer to an action."""
         return await self._answer({"step": action})
 
     def close(self) -> None:
-        """Let the next episode have the worker, or end it where it still owes an answer."""
+        """Hand the worker to the next episode, or end it if it still owes an answer."""
         if self._placed:
             self._placed = False
             self._pool.give(self.worker)
@@ -80,18 +232,22 @@ class PooledEnvironment(Generic[Place]):
         seen, lost = None, 0
         while seen is None:
             try:
-                seen = await (self._again(message) if lost else self._ask(message))
+                seen = await (self._replay(message) if lost else self._ask(message))
             except Lost as error:
                 lost += 1
                 if lost == self._pool.tries:
-                    times = TIMES.get(lost, f"{lost} times")
-                    raise EnvironmentFailure(f"the environment {error} {times} at {asked_for(message)}") from None
+                    step = f"action {message['step']!r}" if "step" in message else "the end"
+                    at = "the reset" if "reset" in message else step
+                    times = "twice" if lost == 2 else f"{lost} times"
+                    raise EnvironmentFailure(f"the environment {error} {times} at {at}") from None
         self._history.append((message, seen))
         return seen
 
-    async def _again(self, message: PoolMessage) -> Observation:
-        """Play the episode so far in a new worker (one that rests might hang, too), then ask once more."""
-        self._lose()
+    async def _replay(self, message: PoolMessage) -> Observation:
+        """Replay the episode in a new worker (an idle one might hang, too), then ask once more."""
+        if self.worker is not None:
+            self._pool.drop(self.worker)
+            self.worker = None
         self.worker = await self._pool.start()
         for number, (earlier, seen) in enumerate(self._history):
             if await self._ask(earlier) != seen:
@@ -109,28 +265,18 @@ class PooledEnvironment(Generic[Place]):
         if "refused" in answer:
             raise UserError(answer["refused"])
         if "failure" in answer:
-            raise failure_in(answer)
+            raise (MalformedObservation if answer.get("malformed") else EnvironmentFailure)(answer["failure"])
         return to_observation(answer["observation"])
-
-    def _lose(self) -> None:
-        if self.worker is not None:
-            self._pool.drop(self.worker)
-            self.worker = None
-
-
-def asked_for(message: PoolMessage) -> str:
-    """A message in words."""
-    return f"action {message['step']!r}" if "step" in message else "the end" if "stopped" in message else "the reset"
 
 
 class EnvironmentPool:
-    """A context manager: no process is left when it is left. One event loop may use it.
+    """A context manager that leaves no process behind. Used by one event loop.
 
-    `deadline_s`: seconds that a worker has for a reset or a step; its time in the queue for a core does not count.
-    `replaced` counts workers that died or hung under an episode.
+    `deadline_s`: seconds that a worker has for a reset or a step, without its time in the queue for a core. `replaced`
+    counts workers that died or hung during an episode.
     """
 
-    tries = 2  # whichever step has lost two workers would lose a third
+    tries = 2  # a step that has lost two workers would lose a third
 
     def __init__(self, recipe: Recipe, *, workers: int, busy: int, deadline_s: float) -> None:
         self.replaced = 0
@@ -139,37 +285,42 @@ class EnvironmentPool:
         self._starting = asyncio.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
-        self._nursery: Nursery | None = None
+        self._server: ForkServer | None = None
 
     def __enter__(self) -> EnvironmentPool:
-        self._nursery = Nursery.start(self._recipe)
+        self._server = ForkServer.start(self._recipe)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for worker in self._workers:
             worker.end()
-        if self._nursery is not None:
-            self._nursery.end()
+        if self._server is not None:
+            self._server.end()
 
     def environment(self, task: Task) -> PooledEnvironment[Worker]:
         """An environment that takes its worker at its first reset."""
         return PooledEnvironment(self, task)
 
     async def prepared(self) -> None:
-        """Start the first worker, which may say that the environment cannot be had. Raises UserError."""
+        """Start the first worker, which shows whether the environment is available. Raises UserError."""
         self.give(await self.take())
 
     async def take(self) -> Worker:
-        """A worker and the place to have it; waits until there is one. Raises UserError where none can be started."""
+        """A worker and its place; waits for a free one. Raises UserError if none can be started."""
         await self._places.acquire()
         try:
-            return self._resting() or await self.start()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.channel.silent:
+                    return worker
+                self.drop(worker)
+            return await self.start()
         except BaseException:
             self._places.release()
             raise
 
     def give(self, worker: Worker | None) -> None:
-        """Hand the place back, and the worker with it where it still lives and owes nothing."""
+        """Return the place, and the worker if it is alive and owes no answer."""
         if worker is not None and worker.free():
             self._idle.append(worker)
         elif worker is not None:
@@ -177,43 +328,31 @@ class EnvironmentPool:
         self._places.release()
 
     def drop(self, worker: Worker) -> None:
-        """End a worker that is not to be used again."""
+        """End a worker that must not be used again."""
         self._workers.discard(worker)
         worker.end()
 
-    def _resting(self) -> Worker | None:
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.channel.silent:
-                return worker
-            self.drop(worker)
-        return None
-
     async def start(self) -> Worker:
-        """A new worker for a place that the caller holds. Raises UserError where none can be started."""
-        async with self._starting:  # the nursery starts one at a time
-            return await self._started()
-
-    async def _started(self) -> Worker:
+        """A new worker for a place that the caller holds. Raises UserError if none can be started."""
         reason = ""
-        for _ in range(STARTS):
-            if self._nursery is None:
-                self._nursery = Nursery.start(self._recipe)
-            try:
-                worker = await self._nursery.worker()
-            except Lost as lost:
-                reason = str(lost)
-                self._nursery.end()
-                self._nursery = None
-                continue
-            self._workers.add(worker)
-            return worker
+        async with self._starting:  # the fork server starts one at a time
+            for _ in range(STARTS):
+                self._server = self._server or ForkServer.start(self._recipe)
+                try:
+                    worker = await self._server.worker()
+                except Lost as lost:
+                    reason = str(lost)
+                    self._server.end()
+                    self._server = None
+                    continue
+                self._workers.add(worker)
+                return worker
         raise UserError(
             f"no worker process for the environment could be started ({reason}); what it printed is above. "
             "pool.mode: never plays without them"
         )
 
     async def ask(self, worker: Worker, message: PoolMessage) -> PoolMessage:
-        """A worker's answer, when a core is free for it. Raises Lost."""
+        """The worker's answer, once a core is free. Raises Lost."""
         async with self._busy:
             return await worker.ask(message, seconds=self._deadline)

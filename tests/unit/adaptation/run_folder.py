@@ -7,7 +7,7 @@ from pathlib import Path
 from rla.cli.app import run as call
 from rla.cli.progress import make_progress
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import artifact

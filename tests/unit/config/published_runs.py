@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.pipeline.plan import packaged_files
 
 ON = ("trainer", "token", 3.0)  # old, correction, dual_clip: against a sampler of another precision

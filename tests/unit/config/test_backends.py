@@ -15,8 +15,8 @@ import rla.config.load
 from rla.cli.app import run
 from rla.config.load import SECTIONS, config_digest, config_type, effective_parameters, resolved
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.configured import from_mapping, schema_of_params
 from rla.envs.pool.hosting import environments
+from rla.envs.registry import from_mapping, schema_of_params
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.factory import free_memory, make_generator

@@ -12,8 +12,7 @@ import pytest
 from rla.config.load import build
 from rla.config.schema import KEY, LARGEST, bounds_in_words, bounds_of, flaw_of
 from rla.config.sections import Config
-from rla.envs.configured import from_mapping, load_config, schema_of_params
-from rla.envs.registry import installed_environments, params_of
+from rla.envs.registry import from_mapping, installed_environments, load_config, params_of, schema_of_params
 from rla.errors import UserError
 
 NUMBERS = (int, float)

@@ -12,7 +12,7 @@ import yaml
 
 from rla.config import config_digest, resolved
 from rla.config.sections import TasksConfig
-from rla.envs.configured import load_config, schema_of_params
+from rla.envs.registry import load_config, schema_of_params
 from rla.errors import UserError
 from rla.pipeline.plan import environment_of, packaged_files
 from rla.store.layout import resource

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rla.config.load import plain_data
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 
 

@@ -8,7 +8,7 @@ import pytest
 from rla.config.sections import CreditConfig
 from rla.credit.advantages import both_advantages, weighed
 from rla.credit.baseline import baseline_weight, with_baseline
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values
 

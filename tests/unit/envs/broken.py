@@ -11,7 +11,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.config.sections import EnvConfig, TasksConfig
-from rla.envs.checking.check import check_environment
+from rla.envs.checking import check_environment
 
 EXAMPLE = Path(__file__).parents[3] / "examples/guess-number/guess_number.py"
 spec = importlib.util.spec_from_file_location("guess_number", EXAMPLE)

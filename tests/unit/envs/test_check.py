@@ -15,7 +15,7 @@ from rla.config import Config
 from rla.config.schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.checking.check import check_environment, check_parameters
+from rla.envs.checking import check_environment, check_parameters
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     SMALL,
@@ -98,7 +98,7 @@ def test_parameters_that_can_be_changed() -> None:
         largest: int = 21
 
     (*_, last) = check_parameters(with_members(Params=Params))
-    assert "is not frozen" in last.broken
+    assert "is not a frozen dataclass" in last.broken
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pytest
 from rla.config import Config
 from rla.envs.chat_prompts import ChatPrompt, PlainJudge
 from rla.envs.observation import Observation
-from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
+from rla.envs.vocabulary import tokenizer_texts
 from rla.models.tokenizer import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (
@@ -99,13 +99,13 @@ def first(steps: list[list[Labelled]], **changes: Any) -> list[list[Labelled]]:
 
 
 ABILITIES: list[tuple[str, Any, str]] = [
-    ("by chance", demonstrating(final_observation=lambda _: str(random.random())), "demonstrate gave another episode"),
+    ("by chance", demonstrating(final_observation=lambda _: str(random.random())), "demonstrate gave another result"),
     ("other texts", demonstrating(observations=lambda d: ["You win."] * len(d.actions)), "but the episode shows"),
     ("other commands", demonstrating(commands=lambda d: [("0",)] * len(d.actions)), "its commands do not hold"),
     ("of other lengths", demonstrating(observations=lambda d: d.observations[1:]), "give one of each per step"),
     ("too few labels", labelling(lambda steps: steps[1:]), "give one for each"),
     ("labels of nothing", labelling(lambda steps: []), "no judge of theirs can be measured"),
-    ("no label", labelling(lambda steps: [[], *steps[1:]]), "the first label of step 0"),
+    ("no label", labelling(lambda steps: [[], *steps[1:]]), "step 0: the first label"),
     ("labels of others first", labelling(lambda steps: first(steps, action="0")), "is not of the action taken"),
     ("another answer", labelling(lambda steps: first(steps, next_observation="?")), "but the episode showed"),
     ("no score", labelling(lambda steps: first(steps, score=0)), "it must be 1 or -1"),
@@ -122,7 +122,7 @@ def test_an_expert_that_plays_by_chance() -> None:
     def play_expert(self: Any, task: Task, config: Config, *, seed: int) -> Demonstration:
         return GuessNumber.demonstrate(self, task, config, seed=random.getrandbits(9), random_share=1.0)
 
-    complaints_of(with_members(play_expert=play_expert), "play_expert gave another episode")
+    complaints_of(with_members(play_expert=play_expert), "play_expert gave another result")
 
 
 def test_a_tokenizer_that_is_given_no_texts() -> None:
@@ -226,11 +226,6 @@ def test_a_service_that_shows_something_else() -> None:
     complaints_of(with_members(service=lambda *_: Service()), "an episode of the service shows")
 
 
-def test_a_pool_that_is_asked_for_with_a_number() -> None:
-    env = with_members(slow=lambda *_: 1, warm=lambda *_: None)
-    assert "slow gives 1" in the_only_complaint(env)
-
-
 # Tasks that change.
 
 
@@ -257,17 +252,25 @@ ADAPTS: list[tuple[str, Any, str]] = [
     ("unknown fields", proposing(['{"range": 3}']), "add that to edit_fields"),
     ("edits that are no text", proposing([{"low": 1, "high": 9}]), "the text of a JSON object"),
     ("too many edits", proposing(['{"low": 1, "high": 9}'] * 9), "more edits than"),
-    ("edits by chance", with_members(propose=lambda *_, **__: [f'{{"low": {random.random()}}}']), "gave other edits"),
+    (
+        "edits by chance",
+        with_members(propose=lambda *_, **__: [f'{{"low": {random.random()}}}']),
+        "propose gave another result",
+    ),
     ("edits that all fail", proposing(['{"low": 3, "high": 2}']), "apply accepts nothing"),
     ("an active child", applying(lambda child: replace(child, status="active")), "it must be 'pending'"),
-    ("a child without a parent", applying(lambda child: replace(child, parent_id=None)), "parent_id of a changed task"),
-    ("another slot", applying(lambda child: replace(child, slot=child.task_id)), "slot of a changed task"),
-    ("another split", applying(lambda child: replace(child, split="test")), "split of a changed task"),
-    ("the same depth", applying(lambda child: replace(child, depth=0)), "depth of a changed task"),
-    ("a child by chance", applying(lambda child: replace(child, plan_length=random.getrandbits(9))), "another task"),
+    ("a child without a parent", applying(lambda child: replace(child, parent_id=None)), "has parent_id None"),
+    ("another slot", applying(lambda child: replace(child, slot=child.task_id)), "has slot"),
+    ("another split", applying(lambda child: replace(child, split="test")), "has split 'test'"),
+    ("the same depth", applying(lambda child: replace(child, depth=0)), "has depth 0"),
+    (
+        "a child by chance",
+        applying(lambda child: replace(child, plan_length=random.getrandbits(9))),
+        "gave another result",
+    ),
     ("a child without an edit", applying(lambda child: replace(child, edit=None)), "keep the edit that made it"),
     ("all are alike", with_members(likeness=lambda _, task: task.slot), "like its parent"),
-    ("likeness by chance", with_members(likeness=lambda *_: str(random.random())), "and then another"),
+    ("likeness by chance", with_members(likeness=lambda *_: str(random.random())), "return a text of the content"),
     ("edits that are believed", with_members(apply=trusting), "raised"),
     ("no course", with_members(course=lambda *_: None), "return rla.envs.views.Course"),
 ]
@@ -291,7 +294,7 @@ def test_an_edit_with_null_that_makes_a_task() -> None:
             edit = json.dumps({"low": 1, "high": 31})
         return GuessNumber.apply(self, task, edit, root=root, taken=taken, created=created)
 
-    complaints_of(with_members(apply=apply), "a field that is null", "made a task; raise RejectedEdit")
+    complaints_of(with_members(apply=apply), "a null field", "made a task; raise RejectedEdit")
 
 
 def test_a_proposer_that_is_asked_for_no_object() -> None:
@@ -305,7 +308,3 @@ def test_a_proposer_that_is_asked_for_no_object() -> None:
             return {"type": "array"}
 
     complaints_of(with_members(proposal_prompt=lambda _: Prompt()), "return a JSON Schema of an object")
-
-
-def test_a_spreading_that_is_answered_with_a_text() -> None:
-    assert "spreads gives 'yes'" in the_only_complaint(with_members(spreads=lambda *_: "yes"))

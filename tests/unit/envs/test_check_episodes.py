@@ -14,7 +14,7 @@ import pytest
 
 from rla.config import Config
 from rla.config.sections import PoolConfig
-from rla.envs.checking.findings import MARK
+from rla.envs.checking.subject import MARK
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
 from rla.store.records import Task
@@ -39,13 +39,13 @@ def answering(**changes: Any) -> Any:
 ANSWERS: list[tuple[str, dict[str, Any], str]] = [
     ("text", {"text": b"higher"}, "text is b'higher'"),
     ("text that no file holds", {"text": "\udcff"}, "UTF-8"),
-    ("commands in a list", {"commands": ["1"]}, "a tuple of texts"),
+    ("commands as a text", {"commands": "1"}, "commands is '1'"),
     ("the same command twice", {"commands": ("1", "1")}, "offered twice"),
     ("an empty command", {"commands": ("1", "")}, "a command is empty"),
-    ("won without done", {"won": True, "done": False}, "won without done"),
-    ("done as a number", {"done": 1}, "it must be True or False"),
-    ("no number as a reward", {"reward": float("nan")}, "a finite number or None"),
-    ("no picture", {"images": (b"GIF89a",)}, "no PNG file"),
+    ("won without done", {"won": True, "done": False}, "won is set without done"),
+    ("done as a number", {"done": 1}, "done is 1"),
+    ("no number as a reward", {"reward": float("nan")}, "reward is nan"),
+    ("no picture", {"images": (b"GIF89a",)}, "not a PNG file"),
 ]
 
 
@@ -56,7 +56,7 @@ def test_broken_answers(changes: dict[str, Any], complaint: str) -> None:
 
 def test_an_answer_that_is_a_tuple() -> None:
     env = with_game(step=lambda game, action: (Game.step(game, action), 0.0))
-    assert "return rla.envs.observation.Observation" in the_only_complaint(env)
+    assert "which is not an Observation" in the_only_complaint(env)
 
 
 def test_rewards_and_pictures_that_are_right() -> None:

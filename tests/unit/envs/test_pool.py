@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.fork_server import Recipe
 from rla.envs.pool.pool import EnvironmentPool, PooledEnvironment
 from rla.errors import UserError
 from tests.unit.builders import task
@@ -31,8 +31,8 @@ def in_pool(
     """What `main` gives; no process of the pool outlives it."""
     recipe = Recipe(target=ODD, argument=argument)
     with EnvironmentPool(recipe, workers=workers, busy=workers, deadline_s=deadline) as pool:
-        nursery = pool._nursery
-        assert nursery is not None
+        fork_server = pool._server
+        assert fork_server is not None
 
         async def timed() -> Any:
             async with asyncio.timeout(30):
@@ -40,7 +40,7 @@ def in_pool(
 
         found = asyncio.run(timed())
         running = [worker.pid for worker in pool._workers]
-    assert nursery.process.returncode is not None
+    assert fork_server.process.returncode is not None
     assert not any(alive(pid) for pid in running)
     return found
 
@@ -152,15 +152,15 @@ def test_an_episode_that_plays_differently_the_second_time_ends(place: Path) -> 
     in_pool(main)
 
 
-def test_an_idle_worker_that_was_killed_and_a_killed_nursery_are_replaced(place: Path) -> None:
+def test_an_idle_worker_that_was_killed_and_a_killed_fork_server_are_replaced(place: Path) -> None:
     async def main(pool: EnvironmentPool) -> int:
-        for victim in ("worker", "nursery", "neither"):
+        for victim in ("worker", "fork_server", "neither"):
             assert len(await played(pool.environment(task(payload=str(place))), ["north"])) == 2
             (worker,) = pool._workers
-            assert pool._nursery is not None
+            assert pool._server is not None
             if victim == "neither":
                 break
-            os.kill(worker.pid if victim == "worker" else pool._nursery.process.pid, signal.SIGKILL)
+            os.kill(worker.pid if victim == "worker" else pool._server.process.pid, signal.SIGKILL)
             while worker.channel.silent:
                 await asyncio.sleep(0.01)
         return pool.replaced
@@ -168,12 +168,12 @@ def test_an_idle_worker_that_was_killed_and_a_killed_nursery_are_replaced(place:
     assert in_pool(main, workers=1) == 0
 
 
-def test_a_nursery_that_is_killed_under_an_episode_is_replaced(place: Path) -> None:
+def test_a_fork_server_that_is_killed_under_an_episode_is_replaced(place: Path) -> None:
     async def main(pool: EnvironmentPool) -> list[Observation]:
         environment = pool.environment(task(payload=str(place)))
         seen = [await environment.reset(), await environment.step("north")]
-        assert pool._nursery is not None
-        pool._nursery.process.kill()
+        assert pool._server is not None
+        pool._server.process.kill()
         return [*seen, await environment.step("south")]
 
     assert in_pool(main) == inline(place, ["north", "south"])
@@ -211,14 +211,14 @@ def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault
 
 STAGE = f"""
 import asyncio, sys
-from rla.envs.pool.nursery import Recipe
+from rla.envs.pool.fork_server import Recipe
 from rla.envs.pool.pool import EnvironmentPool
 from tests.unit.builders import task
 
 async def main(pool):
     busy, idle = pool.environment(task(payload=sys.argv[1])), pool.environment(task(payload=sys.argv[1]))
     await busy.reset(), await idle.reset()
-    print(pool._nursery.process.pid, *(worker.pid for worker in pool._workers), flush=True)
+    print(pool._server.process.pid, *(worker.pid for worker in pool._workers), flush=True)
     await busy.step("hang")
 
 with EnvironmentPool(Recipe(target="{ODD}", argument={{}}), workers=2, busy=2, deadline_s=600) as pool:

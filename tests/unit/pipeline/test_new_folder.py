@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.pipeline.plan import (
     FILES,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rla.config import resolved
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.pipeline.plan import Plan, write_plan
 from rla.store.layout import artifact, resource

@@ -21,8 +21,8 @@ from rla.config import Config
 from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
-from rla.envs.plain_texts import plain_texts
-from rla.envs.prompts import JudgePrompt, PolicyPrompt
+from rla.envs.protocols import JudgePrompt, PolicyPrompt
+from rla.envs.vocabulary import plain_texts
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id

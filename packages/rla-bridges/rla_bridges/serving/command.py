@@ -45,7 +45,7 @@ def env_serve(
 
     def call() -> None:
         from rla.cli.calls import overrides_of
-        from rla.envs.configured import load_config
+        from rla.envs.registry import load_config
         from rla.pipeline.plan import params_file
         from rla_bridges.serving.launching import ServingOptions, environment_of_pool, serve_env
 

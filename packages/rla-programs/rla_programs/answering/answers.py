@@ -29,7 +29,7 @@ from rla.envs.observation import (
     settled,
 )
 from rla.envs.pool.hosting import Environments, MakeEnv, environments
-from rla.envs.prompts import PolicyPrompt
+from rla.envs.protocols import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.success import EvaluatedEpisode, success_metrics

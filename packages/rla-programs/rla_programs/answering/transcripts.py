@@ -13,13 +13,37 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from rla.envs.prompts import PolicyPrompt, ReadsTranscripts, WritesCalls
+from rla.envs.protocols import PolicyPrompt
 from rla.text import after_thinking
 
 RESULTS = ("tool", "function")
 ROLES_READ = ("system", "developer", "user", "assistant", *RESULTS)
+
+
+@runtime_checkable
+class WritesCalls(Protocol):
+    """A `ToolPrompt` that accepts calls as data, as chat servers send them."""
+
+    def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
+        """The reply: `text`, then the calls. Each is a name and arguments as JSON text, which a model wrote and which
+        may be invalid.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsTranscripts(Protocol):
+    """A `ToolPrompt` that reads episodes played elsewhere. It runs nothing."""
+
+    def turns_in(self, text: str) -> Sequence[tuple[str, str | None]]:
+        """The replies in a text, at least one, each with the answer to it or None."""
+        ...
+
+    def called(self, reply: str) -> int:
+        """How many calls a reply makes, including unreadable ones."""
+        ...
 
 
 class NoTranscript(ValueError):

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from rla.config import Config
-from rla.envs.protocols import Answers, Predicts
 from rla.envs.registry import environment
 from rla.metrics.success import READ, EvaluatedEpisode, evaluated_episode
 from rla.store.reading import read_manifest, read_nested
@@ -36,6 +35,30 @@ class SaidEpisode:
     actions: Sequence[str]
     answers: Sequence[str]
     ended: bool
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """An environment whose episodes end with an answer that other episodes may give, too."""
+
+    def answer(self, task: Task, config: Config, reply: str) -> str | None:
+        """The class that an answer votes for (maj@k): equal for equivalent answers, None if `reply` has no answer, for
+        example because it calls a tool. `reply`: the last action, which was parsed and not truncated.
+        """
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """An `Answers` that extracts the text to compare (published maj@k); otherwise that is the whole last action."""
+
+    def prediction(
+        self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
+    ) -> str | None:
+        """The text, or None. `answers`: the reply of the environment to each action. `ended`: the last action was
+        parsed and not truncated.
+        """
+        ...
 
 
 ClassOf = Callable[[SaidEpisode], str | None]  # what an episode votes for

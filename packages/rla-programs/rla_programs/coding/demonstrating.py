@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rla.envs.prompts import PolicyPrompt
+from rla.envs.protocols import PolicyPrompt
 from rla.envs.views import Demonstration, Lesson
 from rla.errors import UserError
 from rla.seeds import derive

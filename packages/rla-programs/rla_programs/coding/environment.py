@@ -10,8 +10,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.observation import AwaitedEnvironment
-from rla.envs.prompts import PolicyPrompt, ProposalPrompt
-from rla.envs.protocols import Ask, Proof, RewardRule
+from rla.envs.protocols import Ask, PolicyPrompt, Proof, ProposalPrompt, RewardRule
 from rla.envs.views import Course, Demonstration, Lesson
 from rla.store.records import Task
 from rla_programs.coding.builtin.drawing import KINDS

@@ -19,8 +19,7 @@ import random
 from collections.abc import Sequence
 
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import Ask
+from rla.envs.protocols import Ask, PolicyPrompt
 from rla.envs.views import RejectedEdit
 from rla.seeds import derive
 from rla.store.records import Task

@@ -70,7 +70,7 @@ def program_course(episodes: Sequence[Mapping[str, Any]]) -> Executed:
 
 
 class RewritePrompt:
-    """`rla.envs.prompts.ProposalPrompt` of the coding environment."""
+    """`rla.envs.protocols.ProposalPrompt` of the coding environment."""
 
     criticised = False
 

@@ -24,7 +24,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.prompts import PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.protocols import PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
 from rla.seeds import derive

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla.envs.prompts import PolicyPrompt, ToolPrompt
+from rla.envs.protocols import PolicyPrompt, ToolPrompt
 from rla.store.reading import stream_rows
 from rla.store.records import StopReason
 from rla_programs.collecting.conversations import ChatMessage, Conversation

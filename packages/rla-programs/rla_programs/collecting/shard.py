@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rla.config import Config
 from rla.envs.pool.hosting import environments
-from rla.envs.prompts import PolicyPrompt
-from rla.envs.protocols import need
+from rla.envs.protocols import PolicyPrompt, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext

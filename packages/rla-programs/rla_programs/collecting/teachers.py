@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rla.config import Config
-from rla.envs.prompts import PolicyPrompt, ToolPrompt, WritesCalls
+from rla.envs.protocols import PolicyPrompt, ToolPrompt
 from rla.envs.views import Message
 from rla.store.records import Task
 from rla.text import past_reply
+from rla_programs.answering.transcripts import WritesCalls
 from rla_programs.collecting.conversations import ChatMessage
 from rla_programs.collecting.params import collect_params
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rla.config import Config
 from rla.envs.chat_prompts import QUOTED, ChatJudge, PlainJudge
-from rla.envs.prompts import JudgePrompt
+from rla.envs.protocols import JudgePrompt
 from rla_programs.tool.labels import ROUND_REASONS
 
 RUBRIC = (

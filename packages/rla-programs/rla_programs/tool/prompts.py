@@ -48,14 +48,14 @@ class QuestionPrompt:
         return action
 
     def calls_in(self, reply: str) -> list[tuple[str, Mapping[str, Any], str]]:
-        """`rla.envs.prompts.ReadsCalls`."""
+        """`rla.envs.protocols.ReadsCalls`."""
         read = self.calls.parse(reply).calls if self.calls else ()
         return [
             (call.name, call.arguments, "") if isinstance(call, ToolCall) else ("", {}, call.reason) for call in read
         ]
 
     def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
-        """`rla.envs.prompts.ChecksCalls`."""
+        """`rla.envs.protocols.ReadsCalls`."""
         call = ToolCall(name=name, arguments=arguments)
         if not self.schemas or self.calls is None or self.calls.parse(reply).calls == (call,):
             return ""
@@ -64,7 +64,7 @@ class QuestionPrompt:
         return f"env.own.format does not read the calls that the chat template writes; {remedy}"
 
     def turns_in(self, text: str) -> ToldTurns:
-        """`rla.envs.prompts.ReadsTranscripts`."""
+        """`rla_programs.answering.transcripts.ReadsTranscripts`."""
         return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
 
     def called(self, reply: str) -> int:

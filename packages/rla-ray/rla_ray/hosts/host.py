@@ -1,7 +1,8 @@
 """An actor with environments on a node of the cluster: what a stage calls there.
 
 It has the environments that a stage on that node would have: worker processes for slow ones, or a service with its
-sandbox. It holds many episodes, each under a number that the stage gave it, and does what `rla.envs.pool.wire` says.
+sandbox. It holds many episodes, each under a number that the stage gave it, and speaks the messages of
+`rla.envs.pool.fork_server`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.config import Config
-from rla.envs.configured import from_mapping
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,
@@ -26,8 +26,9 @@ from rla.envs.observation import (
     Recalls,
     settled,
 )
+from rla.envs.pool.fork_server import PoolMessage, failure_message, from_observation
 from rla.envs.pool.hosting import Environments, own_environments
-from rla.envs.pool.wire import PoolMessage, failure_message, from_observation
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.processes import CORES
 from rla.store.records import Task

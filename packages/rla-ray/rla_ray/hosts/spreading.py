@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import Protocol
 
 from rla.envs.observation import Observation
-from rla.envs.pool.pool import PooledEnvironment
-from rla.envs.pool.remote import Lost
-from rla.envs.pool.wire import PoolMessage
+from rla.envs.pool.fork_server import PoolMessage
+from rla.envs.pool.pool import Lost, PooledEnvironment
 from rla.errors import UserError
 from rla.store.records import Task
 

@@ -10,8 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
 from rla.envs.observation import Environment
-from rla.envs.prompts import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.protocols import Ask, Proof
+from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
 from rla.envs.views import Course, Demonstration, Labelled
 from rla.store.records import Task
 from rla_screens.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
@@ -99,7 +98,7 @@ class BrowserPages:
             return ScreenJudge(agent=AGENT)
         return judge_prompt(config, rules=AGENT)
 
-    def at_once(self, config: Config) -> int:
+    def concurrency(self, config: Config) -> int:
         return PLAYERS
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import load
-from rla.envs import configured
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.store.layout import resource
 from rla_study import PIPELINES
@@ -96,7 +96,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
         comparisons=tuple((first, second) for first, second in read.get("comparisons", ())),
     )
     for arm in arms:
-        configured.from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
+        from_mapping(design.params(arm), where=f"{path}, arm {arm.name}")
     return design
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from rla.config.load import effective_parameters
 from rla.config.schema import flattened, parameter_differences, shown_value
-from rla.envs.configured import from_mapping
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.store.atomic import write_content
 from rla_study.ablation.design import Arm, Design, read_mapping

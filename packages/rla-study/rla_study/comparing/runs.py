@@ -12,7 +12,7 @@ from typing import Any
 
 from rla.config import effective_parameters, resolved
 from rla.config.schema import ABSENT, flattened, parameter_differences, shown_value
-from rla.envs.configured import default_config
+from rla.envs.registry import default_config
 from rla.errors import UserError
 from rla.pipeline.plan import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect

@@ -8,8 +8,7 @@ import pytest
 from rla.config import Config
 from rla.envs.alfworld.game import Verbs, game_of
 from rla.envs.alfworld.tasks import builtin_tasks
-from rla.envs.configured import load_config
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.store.records import Task
 

@@ -242,7 +242,7 @@ def test_without_being_asked_rules_change_the_scene_as_ever() -> None:
 
 def test_the_environment_proposes_what_the_parameters_name() -> None:
     (task,) = builtin_tasks(seed=5, scenes=1, tasks_per_scene=1, size="small")
-    editor = Alfworld().tailored(configured("adaptation.edits=[withhold,give]"))
+    editor = Alfworld().configured(configured("adaptation.edits=[withhold,give]"))
     texts = editor.propose(task, direction="easier", critique="", seed=0, count=4)
     assert texts and all(set(json.loads(text)) <= OFFER_KEYS for text in texts)
     child = editor.apply(task, texts[0], root=task, taken=(), created=1)

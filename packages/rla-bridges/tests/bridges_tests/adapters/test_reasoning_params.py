@@ -12,7 +12,7 @@ from rla_bridges.adapters.reasoning_gym import ReasoningGym
 from rla_bridges.adapters.reasoning_params import ReasoningGymParams, levels_of, named_numbers, named_values
 
 from rla.config import Config
-from rla.envs.configured import from_mapping
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from tests.unit.docs.markdown_pages import DOCS
 

@@ -11,7 +11,7 @@ from rla_bridges.adapters.textarena import TextArena
 from rla_bridges.adapters.textarena_games import CORPORA, GAMES, PLAYABLE, REFUSED_GAMES, game_library
 
 from rla.config import Config
-from rla.envs.configured import from_mapping
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from tests.unit.docs.markdown_pages import DOCS
 

@@ -21,9 +21,8 @@ from rla_programs.coding.data.problems import problem_of
 from bridges_tests.integration.openenv_serving import serving_env
 from rla.config import Config
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, Observation
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Task

@@ -21,8 +21,8 @@ import pytest
 from bridges_tests.integration.openenv_serving import serving_env
 from bridges_tests.integration.test_openenv import FEW, SETS, each_played, own_tasks
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.configured import load_config
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
+from rla.envs.registry import load_config
 from rla.store.records import Task
 
 pytestmark = pytest.mark.slow

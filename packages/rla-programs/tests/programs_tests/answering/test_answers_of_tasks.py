@@ -10,7 +10,7 @@ from rla_programs.answering.answers import UNENDED, JudgedAnswer, judge_answer
 from rla_programs.answering.voting import SaidEpisode
 
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.prompts import PolicyPrompt
+from rla.envs.protocols import PolicyPrompt
 from rla.store.records import Task
 from tests.unit.builders import task
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rla.config.load import config_digest
-from rla.envs.configured import load_config
-from rla.envs.registry import installed_list
+from rla.envs.registry import installed_list, load_config
 from rla.errors import UserError
 from rla.metrics.guards import warned
 from rla.pipeline.plan import packaged_files

@@ -19,7 +19,7 @@ from rla_programs.coding.writing import (
 )
 
 from programs_tests.coding.builders import function, stdio
-from rla.envs.prompts import PolicyPrompt
+from rla.envs.protocols import PolicyPrompt
 
 PLAIN: PolicyPrompt = PlainProgramPrompt()
 PUBLISHED: PolicyPrompt = PublishedProgramPrompt()

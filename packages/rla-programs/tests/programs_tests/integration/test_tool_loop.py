@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rla.config import Config
-from rla.envs.configured import load_config
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat

@@ -16,9 +16,8 @@ from rla_programs.tool.environment import Tool, call_format  # noqa: E402
 from rla.config import Config  # noqa: E402
 from rla.config.sections import GeneratorConfig, ModelConfig  # noqa: E402
 from rla.config.training import TrainConfig  # noqa: E402
-from rla.envs.configured import from_mapping  # noqa: E402
 from rla.envs.observation import AwaitedEnvironment, Observation  # noqa: E402
-from rla.envs.registry import environment  # noqa: E402
+from rla.envs.registry import environment, from_mapping  # noqa: E402
 from rla.llm.chat import ChatFormat  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
 from rla.models.init import init_model  # noqa: E402

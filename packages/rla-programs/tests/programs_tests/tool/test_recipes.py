@@ -10,7 +10,7 @@ import yaml
 
 from rla.config import Config
 from rla.config.load import config_of
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.pipeline.plan import packaged_files
 from rla.store.layout import resource
 

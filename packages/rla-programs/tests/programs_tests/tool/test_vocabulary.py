@@ -6,7 +6,7 @@ from rla_programs.tool.environment import Tool
 from rla_programs.tool.labels import ROUND_REASONS
 
 from rla.config import Config
-from rla.envs.configured import from_mapping
+from rla.envs.registry import from_mapping
 from rla.models.tokenizer import build_exact_tokenizer
 
 

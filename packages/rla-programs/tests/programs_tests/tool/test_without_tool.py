@@ -11,8 +11,8 @@ from rla_programs.tool.questions import question_of
 
 from programs_tests.tool.questions import drawn
 from rla.config import Config
-from rla.envs.configured import from_mapping
-from rla.envs.prompts import told_schemas
+from rla.envs.protocols import told_schemas
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 
 ENV = Tool()

@@ -25,9 +25,9 @@ from rla.envs.observation import (
     Observation,
     Recalls,
 )
+from rla.envs.pool.fork_server import PoolMessage, from_observation, to_observation
 from rla.envs.pool.hosting import Environments, steps_on_cluster
-from rla.envs.pool.remote import Lost
-from rla.envs.pool.wire import PoolMessage, from_observation, to_observation
+from rla.envs.pool.pool import Lost
 from rla.errors import UserError
 from rla.processes import CORES
 from rla.store.records import Task

@@ -35,7 +35,7 @@ from rla_screens.screens.deeds import pixel_of
 from rla_screens.screens.short import grid_clicks
 
 from rla.config import Config
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.metrics.intervals import wilson
 
 SCENES, TOLD = 120, 20  # scenes of a page that the player has seen; those with the same words that say something

@@ -22,8 +22,8 @@ from rla_screens.browser.pages import (
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.tasks import scene_is_held_out, scene_likeness, task_of_scene
 
-from rla.envs.configured import load_config
 from rla.envs.observation import EnvironmentFailure
+from rla.envs.registry import load_config
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 

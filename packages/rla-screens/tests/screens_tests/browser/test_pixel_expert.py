@@ -13,7 +13,7 @@ from rla_screens.browser.pixel_expert import pixel_action
 from rla_screens.browser.pixel_view import PixelView
 from rla_screens.browser.state import PageElement, PageState
 
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 
 OWN = BrowserParams(mode="pixels")

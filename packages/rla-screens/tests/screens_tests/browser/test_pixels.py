@@ -13,9 +13,8 @@ from rla_screens.browser.params import PROGRAM
 from rla_screens.browser.scenes import scene_of
 
 from rla.config import Config
-from rla.envs.configured import load_config
 from rla.envs.observation import Environment
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.store.records import Task
 
 pytestmark = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"needs {PROGRAM}")

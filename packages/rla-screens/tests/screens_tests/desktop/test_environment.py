@@ -10,10 +10,9 @@ from rla_screens.desktop.scenarios import scenario_of_json, task_of_scenario
 from rla_screens.desktop.scripts import demonstration_of
 
 from rla.config import Config
-from rla.envs.configured import load_config
 from rla.envs.observation import Observation
 from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.envs.views import JudgeView
 from rla.errors import UserError
 from rla.pipeline.plan import packaged_files

@@ -14,7 +14,7 @@ from rla_screens.desktop.resources import ResourceMissing, data_of_url, local_fi
 from rla_screens.desktop.scenarios import ScenarioError, scenario_of, scenario_of_json, task_of_scenario
 from rla_screens.desktop.verifying import NotScored, evaluator_parts
 
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 
 RULE = {"type": "rule", "rules": {"expected": "x"}}

@@ -30,8 +30,8 @@ from rla_screens.browser.scenes import scene_of
 from rla_screens.browser.text_view import TextView
 
 from rla.config import Config
-from rla.envs.configured import load_config
 from rla.envs.observation import EnvironmentFailure
+from rla.envs.registry import load_config
 from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 from tests.browser.chromium import chromium

@@ -16,7 +16,7 @@ from rla_screens.screens.pointing import with_pointer
 from torch import Tensor
 
 from rla.cli.app import run
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.models.load import load_model
 from rla.models.vision import VisionFormat, load_vision
 from rla.report.episodes import played_in, shown_episodes

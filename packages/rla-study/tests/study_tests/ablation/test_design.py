@@ -10,7 +10,7 @@ from rla_study.ablation.design import load_design, merged_params
 
 from rla.config import resolved
 from rla.config.schema import flattened
-from rla.envs import configured
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.pipeline.plan import packaged_files
 from rla.store.layout import resource
@@ -105,7 +105,7 @@ def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambd
         "weak-baseline",
     ]
     assert len(design.seeds) >= 3
-    arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
+    arms = {arm.name: from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
     weights = {name: arms[name].credit.step_weight for name in ("lambda-quarter", "reward-model", "lambda-4")}
     assert weights == {"lambda-quarter": 0.25, "reward-model": 1.0, "lambda-4": 4.0}
 
@@ -140,7 +140,7 @@ def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path:
 
 def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversations() -> None:
     design = load_design(packaged_files()["ablation-tool"])
-    arms = {arm.name: configured.from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
+    arms = {arm.name: from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
     highest = {name: params.train_policy.clip_high for name, params in arms.items()}
     assert highest == {
         **{"tcr": 0.28, "t": 0.2, "scr": 4e-4, "clip-20": 0.2, "clip-315": 0.315, "clip-35": 0.35},

@@ -9,8 +9,7 @@ import pytest
 
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config import Config
-from rla.envs.configured import load_config
-from rla.envs.registry import environment
+from rla.envs.registry import environment, load_config
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.models.tokenizer import build_tokenizer

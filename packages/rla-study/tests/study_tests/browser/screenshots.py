@@ -11,7 +11,7 @@ from rla_study.viewing.command import exported_folder
 from rla_study.viewing.inspect_folder import export_new, write_site
 
 from rla.cli.app import run as call
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.report.episodes import episode_frame, played_in, played_iterations
 from tests.browser.chromium import Page, browser_page, served
 

@@ -13,7 +13,7 @@ from rla_study.planning.plan import Machine
 from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen3MoeConfig
 
 from rla.cli.app import run
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.errors import UserError
 from tests.unit.training.builders import tiny_model
 

@@ -22,7 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rla.adaptation.selection import tasks_and_reserve
 from rla.config import Config
 from rla.config.training import BETA1
-from rla.envs.configured import load_config
+from rla.envs.registry import load_config
 from rla.models.checkpoint import model_folder
 from rla.seeds import derive
 from rla.store.layout import artifact

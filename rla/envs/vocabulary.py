@@ -1,7 +1,7 @@
-"""The texts that the tokenizer of a new model is made of: the environment's own (`Vocabulary`), or plain ones.
+"""The texts from which `init-model` builds a tokenizer: those of the environment (`Vocabulary`), or single characters.
 
-Whatever an environment gives, a word-level tokenizer also gets the pieces of what policy and judge have to write: a
-word that it does not know would be lost in every reply.
+A word-level tokenizer loses words that it does not know. So it always gets the replies that judge and policy write, in
+addition to the texts of the environment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rla.envs.protocols import Demonstrates, Env, Judged, Vocabulary
 from rla.errors import UserError
 from rla.store.records import Task
 
-SAMPLE = 64  # tasks that are played for the tokenizer's vocabulary
-STEPS = 12  # of each, at most, whose commands are looked at
+SAMPLE = 64  # tasks that are played for their commands
+STEPS = 12  # played steps per task, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerTexts:
-    """What a tokenizer is made of. `written`: texts whose pieces it has to know, however rare they are."""
+    """The corpus of a tokenizer. `written`: texts whose pieces it must know, even if they are rare."""
 
     texts: Sequence[str]
     phrases: Sequence[str] = ()
@@ -34,48 +34,47 @@ class TokenizerTexts:
 
 
 def tokenizer_texts(env: Env, tasks: Sequence[Task], config: Config) -> TokenizerTexts:
-    """Of an environment that knows its vocabulary its own texts; of others every sign is a token."""
+    """The environment's own texts if it has a `Vocabulary`; otherwise each character is a token."""
     tasks = tasks[:SAMPLE]
     if not isinstance(env, Vocabulary):
         return TokenizerTexts(texts=list(plain_texts(env, tasks, config)))
     return TokenizerTexts(
         texts=list(env.tokenizer_texts(tasks, config)),
         phrases=env.tokenizer_phrases(config),
-        written=() if env.exact_text else list(written_texts(env, tasks, config)),
+        written=() if env.exact_text else list(_written_texts(env, tasks, config)),
         exact=env.exact_text,
     )
 
 
 def plain_texts(env: Env, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-    """Every printable sign by itself, the instructions of the tasks, and what the judge may reply."""
+    """Every printable character, the replies of the judge, and the instructions of the tasks."""
     yield from string.printable
-    yield from judge_texts(env, config)
+    yield from _judge_texts(env, config)
     for task in tasks:
         yield task.instruction
 
 
-def judge_texts(env: Env, config: Config) -> Iterator[str]:
-    """What a judge of the environment may reply, and what stands in its prompts for a reply without an action."""
+def _judge_texts(env: Env, config: Config) -> Iterator[str]:
     if isinstance(env, Judged):
         prompt = env.judge_prompt(config)
         yield from prompt.replies() or (prompt.render(score, "") for score in (1, -1))
-        yield "judge: no action"
+        yield "judge: no action"  # in its prompt about a reply without an action
 
 
-def written_texts(env: Env, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-    """What the judge may reply, and the commands, or the demonstrated actions, as the policy writes them."""
-    yield from judge_texts(env, config)
+def _written_texts(env: Env, tasks: Iterable[Task], config: Config) -> Iterator[str]:
+    """The replies of the judge, and the commands or demonstrated actions as the policy writes them."""
+    yield from _judge_texts(env, config)
     prompt = env.policy_prompt(config)
     for number, task in enumerate(tasks):
-        with suppress(EnvironmentFailure, UserError):  # it cannot be played here
-            found = asyncio.run(offered_commands(env, task, config, rng=random.Random(number)))
+        with suppress(EnvironmentFailure, UserError):  # the task cannot be played on this machine
+            found = asyncio.run(_offered_commands(env, task, config, rng=random.Random(number)))
             yield from (prompt.render(command, commands) for commands in found for command in commands)
             if not found and isinstance(env, Demonstrates):
                 shown = env.demonstrate(task, config, seed=number, random_share=0.0)
                 yield from (prompt.render(action, ()) for action in shown.actions)
 
 
-async def offered_commands(env: Env, task: Task, config: Config, *, rng: random.Random) -> list[tuple[str, ...]]:
+async def _offered_commands(env: Env, task: Task, config: Config, *, rng: random.Random) -> list[tuple[str, ...]]:
     """The commands of each of the first steps of a random episode; empty if actions are free text."""
     game = env.make(task, config)
     found: list[tuple[str, ...]] = []

@@ -1,0 +1,236 @@
+"""The fork server of a pool: an interpreter that has imported the environment but nothing heavy, and forks workers.
+
+`python -m rla.envs.pool.fork_server <socket> <parent>`. A fork takes some milliseconds and shares memory; the imports
+(1 to 2 s for TextWorld) run once, even if workers die and are replaced. It ends with its parent, and its workers end
+with it.
+
+A worker holds one live environment. It answers messages from a socket and ends when the other end closes. An
+`EnvironmentFailure` is an ordinary answer. After any other exception the worker answers once more and ends, because the
+state of its process is unknown.
+
+Messages are JSON objects, each after its length. They are not pickled: a worker may run code that a model wrote, and
+the stage must not execute anything in its answers.
+
+| to | message | answer |
+|---|---|---|
+| fork server | `{"sys_path", "target", "argument"}` | `{"ready": true}` or `{"refused": reason}` |
+| fork server | one byte with a socket | none; the new worker first sends `{"pid"}` on that socket |
+| worker | `{"reset": task}`, `{"step": action}` | `{"observation"}`, `{"failure": reason}`, `{"refused": reason}` |
+| worker | `{"close": true}` | none |
+
+A `failure` with `"last": true` is a worker's last answer; `"malformed": true` marks a MalformedObservation.
+
+Actors of a cluster backend hold many episodes and extend the messages of a worker:
+
+| message | answer |
+|---|---|
+| `{"stopped": true}`; `"recall": [actions, answers]` together with `step` or `stopped` | as to a step |
+| any message of an unknown episode | `{"unknown": true}`: the actor was restarted |
+| `{"reset": task}` | also holds `"abilities"`: `stopped`, `recall` |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from io import BufferedRWPair
+from typing import Any
+
+from rla.envs.observation import (
+    CallResult,
+    Environment,
+    EnvironmentFailure,
+    MalformedObservation,
+    Observation,
+    checked_observation,
+)
+from rla.errors import UserError
+from rla.processes import end_with_parent
+from rla.store.records import Task
+
+HEAD = 4  # bytes of a length
+FORBIDDEN = ("torch", "vllm")  # their threads and GPU contexts do not survive a fork
+GRACE = 2.0  # seconds for workers to close their environments
+
+PoolMessage = dict[str, Any]
+Maker = Callable[[Task], Environment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How to create environments. `target`: `module:function`, called once in the fork server with `argument` (JSON);
+    it returns a function `Task -> Environment`. Workers share the modules that it imports.
+    """
+
+    target: str
+    argument: Mapping[str, Any]
+
+
+def packed(message: Mapping[str, Any]) -> bytes:
+    data = json.dumps(message).encode()
+    return len(data).to_bytes(HEAD, "big") + data
+
+
+def failure_message(failure: EnvironmentFailure) -> PoolMessage:
+    kind = {"malformed": True} if isinstance(failure, MalformedObservation) else {}
+    return {"failure": str(failure), **kind}
+
+
+def from_observation(seen: Observation) -> PoolMessage:
+    """The fields of an observation as JSON; images in base64."""
+    fields = {name: getattr(seen, name) for name in Observation.__slots__}
+    images = [b64encode(image).decode() for image in seen.images]
+    return fields | {"images": images, "results": [[one.text, one.status] for one in seen.results]}
+
+
+def to_observation(data: Mapping[str, Any]) -> Observation:
+    """The inverse of `from_observation` after JSON, which turns tuples into lists."""
+    lists = {
+        "commands": tuple(data["commands"]),
+        "images": tuple(b64decode(image) for image in data["images"]),
+        "results": tuple(CallResult(*one) for one in data["results"]),
+    }
+    return Observation(**{**data, **lists})
+
+
+def _receive(stream: BufferedRWPair) -> PoolMessage | None:
+    """The next message; None if the other end has closed."""
+    size = int.from_bytes(stream.read(HEAD), "big")
+    data = stream.read(size)
+    if not data or len(data) < size:
+        return None
+    message: PoolMessage = json.loads(data)
+    return message
+
+
+def _send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
+    stream.write(packed(message))
+    stream.flush()
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The process that plays one episode at a time."""
+
+    make: Maker
+    environment: Environment | None = None
+    broken: bool = False
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer until the other end closes."""
+        with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            _send(stream, {"pid": os.getpid()})
+            while not self.broken and (message := _receive(stream)) is not None:
+                if "close" in message:
+                    self.close()
+                else:
+                    _send(stream, self.answer(message))
+        if not self.broken:
+            self.close()
+
+    def answer(self, message: PoolMessage) -> PoolMessage:
+        """The answer to a reset or a step."""
+        try:
+            return {"observation": from_observation(checked_observation(self._observe(message)))}
+        except EnvironmentFailure as failure:
+            return failure_message(failure)
+        except UserError as error:
+            return {"refused": str(error)}
+        except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
+            self.broken = True
+            said = traceback.format_exception_only(error)[-1].strip()
+            return {"failure": f"the environment raised {said}", "last": True}
+
+    def _observe(self, message: PoolMessage) -> Observation:
+        if "reset" in message:
+            self.close()
+            self.environment = self.make(Task(**message["reset"]))
+            return self.environment.reset()
+        if self.environment is None:
+            raise EnvironmentFailure("a step before the first reset")
+        return self.environment.step(message["step"])
+
+    def close(self) -> None:
+        environment, self.environment = self.environment, None
+        if environment is not None:
+            environment.close()
+
+
+def _imported(message: PoolMessage) -> Maker:
+    """The function that creates environments. Raises UserError if the environment is missing or cannot be forked."""
+    sys.path[:] = message["sys_path"]
+    module, _, function = message["target"].partition(":")
+    make: Maker = getattr(import_module(module), function)(message["argument"])
+    for name in FORBIDDEN:
+        if name in sys.modules:
+            raise UserError(f"{message['target']} imports {name}, which no fork can use; set pool.mode: never")
+    return make
+
+
+def _fork_workers(control: socket.socket) -> socket.socket | None:
+    """Fork a worker for each socket that arrives. Returns its socket in a worker, and None in the server at the end."""
+    own, children = os.getpid(), set[int]()
+    while True:
+        data, sockets, _, _ = socket.recv_fds(control, 1, 1)
+        _reap(children)
+        if not data:
+            break
+        pid = os.fork()
+        if pid == 0:
+            end_with_parent(own)
+            control.close()
+            return socket.socket(fileno=sockets[0])
+        os.close(sockets[0])
+        children.add(pid)
+    until = time.monotonic() + GRACE  # workers end by themselves now, because their sockets are closed, too
+    while children and time.monotonic() < until:
+        _reap(children)
+        time.sleep(0.01)
+    for pid in children:  # those that hang
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return None
+
+
+def _reap(children: set[int]) -> None:
+    for pid in list(children):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            children.discard(pid)
+
+
+def main(arguments: list[str]) -> int:
+    """Returns 0 even if the environment was refused, because the stage reports that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the stage decides
+    control = socket.socket(fileno=int(arguments[0]))
+    end_with_parent(int(arguments[1]))
+    with control.makefile("rwb") as stream:
+        message = _receive(stream)
+        if message is None:
+            return 0
+        try:
+            make = _imported(message)
+        except UserError as error:
+            _send(stream, {"refused": str(error)})
+            return 0
+        gc.collect()
+        gc.freeze()  # a collection in a worker would copy every page that holds a Python object
+        _send(stream, {"ready": True})
+    connection = _fork_workers(control)
+    if connection is not None:
+        _Worker(make).serve(connection)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
