@@ -1,10 +1,10 @@
-"""Items of reasoning-gym that change: one attribute of their family goes one level up or down.
+"""Edits of reasoning-gym items: one attribute of the family goes one level up or down.
 
     {"attribute": "num_terms", "level": 3, "item": 1701}
 
-`item` says where in the index range of the parent's side the child is looked for: it is the first from there that is on
-that side and has an answer that scores 1. So a child is proven by construction. An edit is untrusted. Another
-environment that generates items by level says in a `LevelledItems` how.
+`item` is the place in the index range of the parent's side from which the search starts. The child is the first item
+from there that is on the parent's side and has an answer that scores 1, so every child can be solved by construction.
+An edit is untrusted. Other environments that generate items by level implement `LevelledItems`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rla_bridges.adapters.reasoning_items import (
 
 FIELDS: Mapping[str, type] = {"attribute": str, "level": int, "item": int}
 ITEM_NUMBERS = 1 << 20
-TRIES = 32  # items that are looked at, from the one that an edit names
+TRIES = 32  # items that are tried, starting with the one that the edit names
 
 
 class LevelledItems(Protocol):
-    """Items of families whose attributes have levels. All but `item_of` may raise NoItem."""
+    """Items of families whose attributes have levels. All methods but `item_of` may raise NoItem."""
 
     def item_of(self, task: Task) -> Item | None:
-        """None for a task that no family has made."""
+        """None if the task was not made by a family."""
         ...
 
     def tops(self, item: Item) -> Mapping[str, int]:
@@ -49,11 +49,11 @@ class LevelledItems(Protocol):
     def about(self, item: Item) -> Mapping[str, str]: ...
 
     def other_at(self, item: Item, attribute: str, level: int) -> bool:
-        """Whether other questions are made at that level than at the item's own."""
+        """Whether that level makes other questions than the item's own."""
         ...
 
     def asked(self, item: Item) -> str | None:
-        """The question; None where nothing is known to answer it."""
+        """The question, or None if it has no known answer."""
         ...
 
 
@@ -70,7 +70,7 @@ class GymItems:
         return opened_family(item.family).about
 
     def other_at(self, item: Item, attribute: str, level: int) -> bool:
-        """The package is told something else."""
+        """Whether the package gets other parameters."""
         family = opened_family(item.family)
         before = family.fields(item.levels, item.values)
         return family.fields({**item.levels, attribute: level}, item.values) != before
@@ -83,7 +83,7 @@ GYM = GymItems()
 
 
 def drawn_level_edits(task: Task, *, direction: str, seed: int, count: int, source: LevelledItems = GYM) -> list[str]:
-    """Up to `count` edits of one level, over the attributes in random order and then again with other items."""
+    """Up to `count` edits of one level each, over the attributes in random order, then again with other items."""
     rng, item = random.Random(seed), source.item_of(task)
     if item is None:
         return []
@@ -97,7 +97,7 @@ def drawn_level_edits(task: Task, *, direction: str, seed: int, count: int, sour
 
 
 def has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> bool:
-    """Whether there is that level, and it makes a difference."""
+    """Whether the level exists and makes a difference."""
     if not 0 <= level <= source.tops(item)[attribute]:
         return False
     try:
@@ -107,7 +107,7 @@ def has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> 
 
 
 def child_of_item(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-    """The pending task that an edit makes of a task of reasoning-gym. Raises RejectedEdit."""
+    """The pending task that results from an edit of a reasoning-gym task. Raises RejectedEdit."""
     if item_of(task).family in WITHOUT_ANSWER:
         raise RejectedEdit("the family keeps no answers, so nothing proves that a changed question has one")
     likenesses = {item_likeness(task), item_likeness(root)}
@@ -118,8 +118,8 @@ def child_of_item(task: Task, edit: str, *, root: Task, taken: Collection[str], 
 def moved_item(
     task: Task, edit: str, source: LevelledItems, *, taken: Collection[str]
 ) -> tuple[dict[str, Any], Item, str]:
-    """The values of an edit, the item that it makes of the task's, and its question. `taken`: likenesses. Raises
-    RejectedEdit.
+    """The values of an edit, the item that it makes of the task's, and its question. `taken`: likenesses of existing
+    tasks. Raises RejectedEdit.
     """
     values, parent = edit_values(edit, FIELDS), source.item_of(task)
     if parent is None:
@@ -141,8 +141,8 @@ def moved_item(
 
 
 def first_usable(wanted: Item, number: int, source: LevelledItems, *, held_out: bool) -> tuple[Item, str]:
-    """The first item from `number` on that has a known answer and whose question lies on the side that is asked for,
-    and that question. Raises RejectedEdit.
+    """The first item from `number` on that has a known answer and a question on the requested side, and that question.
+    Raises RejectedEdit.
     """
     indices = index_range(wanted.family, held_out=held_out)
     for step in range(TRIES):
@@ -161,7 +161,7 @@ def item_likeness(task: Task) -> str:
 
 
 class LevelPrompt:
-    """A `ProposalPrompt`: which attribute of the family should go up or down."""
+    """A `ProposalPrompt` that asks which attribute of the family should go up or down."""
 
     criticised = False
 
@@ -170,7 +170,7 @@ class LevelPrompt:
 
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         item = self._source.item_of(task)
-        assert item is not None  # questions of no family are changed otherwise
+        assert item is not None  # tasks without a family are edited in other ways
         about = self._source.about(item)
         lines = [
             f"- {name}: level {item.levels[name]} of 0 to {top} ({about[name]})"

@@ -14,7 +14,7 @@ env = typer.Typer(help="An environment as a server that other trainers can use."
 
 @env.callback()
 def env_group() -> None:
-    """An environment as a server that other trainers can use."""
+    """Serve an environment to other trainers."""
 
 
 @env.command("serve")
