@@ -1,10 +1,10 @@
-"""What `rla run` says between stages and at its end, beside the line of each stage.
+"""Messages of `rla run` between stages and at its end, in addition to the line of each stage.
 
 at the beginning      whether the run fits into memory
-before training       success on the held-out tasks with its interval, before a warm start and after it, and a won
+before training       success on the held-out tasks with its interval, before and after the warm start, and a won
                       and a lost episode in short
 after an iteration    how long it took, the time left, the cost so far
-at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
+at the end            the cost, the policy's path, the command that serves it, and the command that continues
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rla.store.records import StopReason
 from rla.store.texts import counted, duration
 from rla_study.planning.before import foreseen
 
-ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short
+ENDS = 2  # steps shown from the beginning and from the end of an episode
 
 
 class DuringRun:
-    """Registered in the group `rla.tables`; it has the member of `rla.report.build.Accompanies`."""
+    """Registered in the group `rla.tables`; implements `rla.report.build.Accompanies`."""
 
     def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> Passed:
         milestones = Milestones(plan=plan, run=run, config=config, say=say)
@@ -51,20 +51,21 @@ class DuringRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestones:
-    """Of one call of `rla run`."""
+    """The messages of one call of `rla run`."""
 
-    plan: Plan  # as it was asked for
+    plan: Plan  # as requested
     run: Path
     config: Config
     say: Callable[[str], None]
 
     def begin(self) -> None:
-        """Nothing is loaded yet. A run that goes on has said it before."""
+        """Called before anything is loaded. A resumed run has printed this before."""
         if self.plan.overwrite or not self.run.exists():
             self.say(foreseen(self.config))
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """As `Accompanies` says. A damaged record of times, for example, is named and stops nothing."""
+        """Implements `Accompanies`. An error, such as a damaged record of times, is reported and does not stop the
+        run."""
         try:
             self._tell(stage, following)
         except (UserError, OSError) as error:
@@ -89,7 +90,7 @@ def iterations_of(stages: Sequence[str]) -> set[str]:
 
 
 def first_success(run: Path, config: Config) -> Iterator[str]:
-    """Of iteration 0 on every held-out split, then excerpts of the main one."""
+    """Success of iteration 0 on every held-out split, then excerpts of the main one."""
     trained = "after the warm start" if config.warm_start.enabled else "before training"
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
@@ -111,8 +112,8 @@ def success_text(row: Mapping[str, Any], of: str) -> str:
 
 
 def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
-    """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. An iteration that is to come is taken
-    to need as long as this one, an evaluation as long as that of iteration 0.
+    """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. The estimate assumes that later
+    iterations take as long as this one, and evaluations as long as the evaluation of iteration 0.
     """
     seconds = seconds_of(run)
     spent = sum(seconds.get((iteration, stage), 0.0) for stage in LOOP)
@@ -122,7 +123,7 @@ def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> s
 
 
 def cost(run: Path) -> str:
-    """`0.21 GPU hours` of stages that used a GPU; of a run that used none `0.42 core hours`, of all cores."""
+    """`0.21 GPU hours` for the stages that used a GPU, or `0.42 core hours` over all cores if none did."""
     calls = [call for calls in recorded_calls(run) for call in calls if not call.part]
     used = [(call, device) for call in calls for device in call.devices]
     if not used:
@@ -132,9 +133,7 @@ def cost(run: Path) -> str:
 
 
 def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
-    """The first episode that was won and the first that was lost, as far as there are any, by their first and last
-    steps.
-    """
+    """The first and last steps of the first won and the first lost episode, if there are any."""
     table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
     ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
     whole = read_episodes_whole(played, ids, config, labels=pl.DataFrame(schema=LABELS))
@@ -159,7 +158,7 @@ def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
 
 
 def next_call(plan: Plan) -> str:
-    """The call that goes on with as many iterations again."""
+    """The command that continues with as many iterations again."""
     words = ["rla", "run", "--iterations", str(2 * plan.iterations)]
     words += ["--evaluate-every", str(plan.evaluate_every)] if plan.evaluate_every else []
     words += ["--params", str(plan.params)] if plan.params != Plan(iterations=1).params else []

@@ -1,7 +1,7 @@
 """Learning curves of an ablation as an SVG file: one line per arm, its mean over seeds, and the range of its seeds.
 
-There is a panel for held-out success, one for each further held-out split, for what the iterations measured of the
-judge, for accepted tasks and for each measure that a design names; a panel without data is left out.
+The panels are held-out success, one for each further held-out split, the judge's accuracy in the iterations, accepted
+tasks, and each measure that a design names. A panel without data is left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ACCEPTED: tuple[tuple[str, str, Callable[[ArmOutcome], Course]], ...] = (
     ("accepted tasks so far", "", accepted_course),
     ("accepted tasks that the player wins", "%", won_course),
 )
-MOST_BESIDE = 4  # panels of a row, which a page can show
+MOST_BESIDE = 4  # panels that fit side by side on a page
 WIDTH, HEIGHT = 4.25, 3.9  # of a panel, in inches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmCurve:
-    """The points of an arm, named by its place; `low` and `high`: the range of its seeds, where that is shown."""
+    """The points of an arm, named by its place; `low` and `high`: the range of its seeds, if that is drawn."""
 
     arm: int
     steps: Sequence[int]
@@ -51,7 +51,7 @@ class CurvePanel:
 
 
 def draw_curves(arms: Sequence[ArmOutcome], out: Path, *, measures: Sequence[str] = ()) -> None:
-    """Nothing is drawn where there is no curve at all."""
+    """Draw the curves into `out`; nothing is written if there are none."""
     shown = curve_panels(arms, measures)
     if not shown:
         return
@@ -80,7 +80,7 @@ def curve_panels(arms: Sequence[ArmOutcome], measures: Sequence[str] = ()) -> li
 
 
 def drawn_figure(arms: Sequence[ArmOutcome], shown: Sequence[CurvePanel]) -> Figure:
-    """The panels in rows of equal length, and one legend of all arms below them."""
+    """The panels in rows of equal length, with one legend of all arms below them."""
     from matplotlib.figure import Figure
 
     rows = ceil(len(shown) / MOST_BESIDE)

@@ -1,14 +1,14 @@
-"""What arms and seeds came to as one file, so that seeds that other machines ran count in the same tables.
+"""The results of arms and seeds in one file, so that tables can include seeds that ran on other machines.
 
-{"format": 1, "arms": {NAME: {"parameters": {dotted key: value}, "runs": [
-  {"seed": 3, "split": "valid_seen", "hours": 0.4,
-   "evaluations": {"8": {TASK: "011001"}},         whether each episode was won
-   "further": {SPLIT: {"8": {TASK: "110100"}}},    on the other held-out splits
-   "iterations": [{"iteration": 1, "mu": 1.2}],    numbers alone; of nested metrics the name has dots
-   "measured": {"8": {"success": 0.4}}}]}}}
+    {"format": 1, "arms": {NAME: {"parameters": {dotted key: value}, "runs": [
+      {"seed": 3, "split": "valid_seen", "hours": 0.4,
+       "evaluations": {"8": {TASK: "011001"}},         whether each episode was won
+       "further": {SPLIT: {"8": {TASK: "110100"}}},    on the other held-out splits
+       "iterations": [{"iteration": 1, "mu": 1.2}],    numbers only; nested metrics have dots in their names
+       "measured": {"8": {"success": 0.4}}}]}}}
 
-Parameters are those that the runs were made with. Parameters that change nothing, the seed of a run and places of files
-may differ from one machine to another. All others have to be equal, and nine of ten held-out tasks of any two runs.
+The parameters are those of the runs. Parameters without effect, a run's seed and paths of files may differ between
+machines. All others have to be equal, and any two runs must share nine of ten held-out tasks.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins
 from rla_study.ablation.starts import start_folder, starts_of
 
 FORMAT = 1
-PACKED = ".gz"  # of a file's name: the same packed, a fifth of the size
-SHARED = 0.9  # of the held-out tasks of two runs: an environment that breaks a task costs one of them
-# In which runs of an arm may differ.
+PACKED = ".gz"  # file names that end so are compressed, to a fifth of the size
+SHARED = 0.9  # of the held-out tasks of two runs; a task that the environment broke in one run is missing there
+# Parameters in which runs of an arm may differ.
 OWN: tuple[str, ...] = ("seed", "tasks.path", "warm_start.conversations", "env.own.test_path")
 OWN += ("env.own.folder", "env.own.files", "env.own.osworld_python")
 MODELS = ("model.policy", "model.reward", "adaptation.llm.model")
-LOCAL = "a local folder"  # in place of a model's path; its name on a hub says which model it is
+LOCAL = "a local folder"  # stands for a model's path; a model on a hub keeps its name, which identifies it
 WRONG = (KeyError, TypeError, ValueError, AttributeError, EOFError, gzip.BadGzipFile, zlib.error)
 
 
 def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence[ArmOutcome]) -> None:
-    """Write the file; one that is there is replaced. `root`: of the runs that are of no record. Raises UserError where
-    the runs of an arm have other parameters.
+    """Write the file, replacing an existing one. `root`: the folder of the runs that do not come from a record. Raises
+    UserError if the runs of an arm have different parameters.
     """
     content = {}
     for found in arms:
@@ -57,10 +57,10 @@ def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence
 
 
 def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
-    """The arms with the runs of these files, each arm's in the order of seeds.
+    """The arms together with the runs in these files; each arm's runs are in the order of seeds.
 
-    Raises UserError: for a file that is no record, a seed that is there already, an arm that the design does not have,
-    held-out tasks that are not those of the other runs, and where two runs of an arm have other parameters.
+    Raises UserError if a file is not a record, a seed is there twice, the design does not have the arm, the held-out
+    tasks differ from those of the other runs, or two runs of an arm have different parameters.
     """
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
@@ -74,7 +74,7 @@ def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: 
 
 
 def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
-    """Those that all runs of an arm have. Raises UserError where two differ."""
+    """The parameters that all runs of an arm share. Raises UserError if two runs differ."""
     first: dict[str, Any] = {}
     for run in found.runs:
         other = dict(run.parameters) or ran_with(design, root, found.arm, run.seed)
@@ -89,7 +89,7 @@ def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str
 
 
 def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
-    """Dotted key -> value, of the parameters in the folder of a run, and of what else decides what it comes to."""
+    """Dotted key -> value, for the parameters in a run's folder and everything else that decides its result."""
     file = arm_folder(root, arm, seed) / "params.yaml"
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / "params.yaml"
     given, begun = (read_mapping(one, remedy="run `rla ablation run` again") for one in (file, start))
@@ -122,7 +122,7 @@ def tasks_of(run: RunOutcome, split: str) -> frozenset[str]:
 
 
 def run_as_json(run: RunOutcome) -> dict[str, Any]:
-    """A run in the form that the docstring of the module shows."""
+    """A run in the form that the module's docstring shows."""
     rows = [{**finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
     return {
         "seed": run.seed,
@@ -147,7 +147,7 @@ def wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
 
 
 def read_record(path: Path) -> dict[str, list[RunOutcome]]:
-    """Arm -> its runs. Raises UserError for a file of another kind, and for a damaged one."""
+    """Arm -> its runs. Raises UserError if the file is not a record, or is damaged."""
     try:
         stored = path.read_bytes()
         content = json.loads(gzip.decompress(stored) if path.suffix == PACKED else stored)
@@ -164,7 +164,7 @@ def read_record(path: Path) -> dict[str, list[RunOutcome]]:
 
 
 def run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
-    """Raises ValueError, or another of WRONG, where something is not as it was written."""
+    """Raises ValueError, or another of WRONG, if the content does not have the form that was written."""
     return RunOutcome(
         seed=int(run["seed"]),
         split=str(run["split"]),

@@ -1,4 +1,4 @@
-"""Curves of several runs over each other. Of an arm with several seeds: their mean, and the range of the seeds."""
+"""Curves of several runs in one plot. An arm with several seeds is drawn as their mean and range."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def comparison_panels(arms: Sequence[ComparedArm], splits: Sequence[str]) -> lis
 
 
 def arm_lines(arm: ComparedArm, rows: Sequence[Sequence[Row]], key: str, *, times: float = 100) -> Iterator[Line]:
-    """No line or one; `rows`: of each run."""
-    label = f" {arm.name}" if arm.name.startswith("_") else arm.name  # a legend leaves such names out
+    """One line, or none if there is no data; `rows`: of each run."""
+    # a legend leaves out names with a leading underscore
+    label = f" {arm.name}" if arm.name.startswith("_") else arm.name
     yield from known_lines(rows[0] if len(rows) == 1 else list(mean_rows(rows, key)), {key: label}, times=times)
 
 
 def mean_rows(rows: Sequence[Sequence[Row]], key: str) -> Iterator[Row]:
-    """Rows of the iterations at which every run has `key`: its mean, and as bounds the least and the largest."""
+    """Rows of the iterations at which every run has `key`: its mean, with the minimum and maximum as bounds."""
     known = [{row["iteration"]: row[key] for row in one if row.get(key) is not None} for one in rows]
     for iteration in sorted(set.intersection(*map(set, known))):
         values = [one[iteration] for one in known]
@@ -55,7 +56,7 @@ def evaluation_rows_of(arm: ComparedArm, split: str) -> list[Sequence[Row]]:
 
 
 def run_evaluations(run: ComparedRun, split: str) -> Sequence[Row]:
-    """Rows of the metrics of its evaluations on a split."""
+    """Rows of the metrics of the run's evaluations on a split."""
     by_split: Mapping[str, Sequence[Row]] = {
         found.split or run.outcome.split: found.evaluations for found in run.summary.held_out
     }

@@ -26,7 +26,7 @@ AMOUNTS = {
 
 @runtime_checkable
 class Compares(Protocol):
-    """A member of classes that packages bring (`rla.metrics.custom`)."""
+    """Optional method of classes that packages provide (`rla.metrics.custom`)."""
 
     def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
         """One line per run; `rows`: the metrics of an evaluation by the name of its run."""
@@ -34,7 +34,7 @@ class Compares(Protocol):
 
 
 def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: bool) -> list[Table]:
-    """What packages show of each run at the last of the iterations that are compared."""
+    """The tables that packages provide about each run, at the last of the compared iterations."""
     if not result.points:
         return []
     rows = {
@@ -52,7 +52,7 @@ def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: 
 
 
 def params_table(arms: Sequence[ComparedArm]) -> Table:
-    """One line for each parameter that differs, and for the seeds where they do."""
+    """One line for each parameter that differs, and one for the seeds if they do."""
     rows = [(key, *(parameter_text(arm.runs[0].params, key) for arm in arms)) for key in differing_keys(arms)]
     seeds = tuple(", ".join(parameter_text(run.params, SEED) for run in arm.runs) for arm in arms)
     if len(set(seeds)) > 1:
@@ -86,7 +86,7 @@ def success_note(result: SplitResult, base: str) -> str:
         tasks += f", of {' and '.join(map(str, sorted(set(result.played))))} that each played"
     how = "intervals with tasks as clusters, differences paired by task"
     if any(one.seeds > 1 for one in result.reached):
-        how += ", by bootstrap over seeds and tasks where a line or the base has several seeds"
+        how += ", by bootstrap over seeds and tasks if a line or the base has several seeds"
     return f"{when}, {tasks}; base: {base}; {how}"
 
 
@@ -101,11 +101,11 @@ def interval_text(value: Interval | None, *, signed: bool = False) -> str:
 
 
 def judge_table(runs: Sequence[ComparedRun], until: int) -> Table:
-    """The first and the last value of each run's reward model up to an iteration."""
+    """The first and the last value of each run's reward model metrics up to an iteration."""
     columns = ("run", *(f"{name}, {which}" for name in FIRST_AND_LAST.values() for which in ("first", "last")))
     rows = tuple((run.name, *(cell for key in FIRST_AND_LAST for cell in ends(run, key, until))) for run in runs)
     note = (
-        f"{until_text(until)}; the reward model is useful where mu > 1; right about steps: share of votes that the "
+        f"{until_text(until)}; the reward model is useful if mu > 1; right about steps: share of votes that the "
         "environment's solver confirms, good and bad steps weighted alike"
     )
     return Table(title="Reward model", columns=columns, rows=known_rows(rows), note=note)
@@ -132,20 +132,20 @@ def amounts_table(runs: Sequence[ComparedRun], until: int) -> Table:
 
 
 def seconds_table(runs: Sequence[ComparedRun], until: int) -> Table:
-    """Seconds of each stage of the loop up to an iteration; then all that lies outside of the loop."""
+    """Seconds of each stage of the loop up to an iteration, followed by the total outside the loop."""
     rows = []
     for run in runs:
         seconds = run.summary.seconds
         spent = [sum_known(seconds.get((i, stage)) for i in range(1, until + 1)) for stage in LOOP]
         outside = sum_known(value for (_, stage), value in seconds.items() if stage not in LOOP)
         rows.append((run.name, *(number(value, 1) for value in (*spent, sum_known(spent), outside))))
-    note = f"{until_text(until)}; outside: warm start, all evaluations and whatever else is no part of the loop"
+    note = f"{until_text(until)}; outside: warm start, all evaluations and everything else outside the loop"
     columns = ("run", *LOOP, "sum", "outside")
     return Table(title="Seconds", columns=columns, rows=known_rows(rows), note=note)
 
 
 def missing_table(arms: Sequence[ComparedArm], results: Sequence[SplitResult]) -> Table:
-    """What the comparison had to do without, a line each."""
+    """The data that the comparison lacked, one per line."""
     runs = [run for arm in arms for run in arm.runs]
     rows = [line for run in runs for line in missing_of(run, max(one.last for one in runs))]
     for result in results:
@@ -186,7 +186,7 @@ def rows_until(run: ComparedRun, until: int) -> list[Mapping[str, Any]]:
 
 
 def sums(run: ComparedRun, keys: Mapping[str, str], until: int) -> list[str]:
-    """The sum of each key over iterations; `-` where no iteration has it."""
+    """The sum of each key over the iterations; `-` if no iteration has it."""
     rows = rows_until(run, until)
     return [number(sum_known(row.get(key) for row in rows), 0) for key in keys]
 
@@ -197,5 +197,5 @@ def sum_known(values: Any) -> float | None:
 
 
 def known_rows(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """None where no run has any of it."""
+    """The rows without those that are empty for all runs."""
     return tuple(rows) if any(cell != ABSENT for row in rows for cell in row[1:]) else ()

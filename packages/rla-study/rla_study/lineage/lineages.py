@@ -1,7 +1,7 @@
-"""What became of every slot of a run: its root, the tasks proposed for it, how they were judged, and its returns.
+"""The history of every slot of a run: its root, the tasks proposed for it, the verdicts on them, and its returns.
 
-Read from the shards of a run: candidates of iteration t, verdicts and standings of t + 1. What a run that is still
-going on has not made yet is not there.
+Read from the shards of a run: candidates of iteration t, verdicts and standings of t + 1. Parts that an unfinished run
+has not made yet are missing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MEASURED = ("iteration", "held_id", "accuracy", "rollouts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """One slot. `versions`: every proposal in order, with its verdict; None where it was refused before any rollout or
-    is not judged yet. One without an edit says that nothing was proposed. `measurements`: of the tasks that held the
-    slot. `returns`: to the root. `standing`: the last.
+    """One slot. `versions`: every proposal in order, with its verdict, which is None if the proposal was refused before
+    any rollout or is not judged yet. A version without an edit means that nothing was proposed. `measurements`: of the
+    tasks that held the slot. `returns`: returns to the root. `standing`: the last one.
     """
 
     slot: str
@@ -53,7 +53,7 @@ class Lineage:
 
 
 def lineages(run: Path) -> dict[str, Lineage]:
-    """slot -> its lineage, in the order of the first pool. Raises UserError where the run has no task pool."""
+    """slot -> its lineage, in the order of the first pool. Raises UserError if the run has no task pool."""
     iterations = [number for number in numbered_folders(run) if number > 0]
     proposals = by_slot(row for i in iterations for row in kind_rows(run, "candidates", i))
     verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in kind_rows(run, "verdicts", i)}
@@ -105,7 +105,8 @@ def slot_lineage(
 
 
 def fields_of(env: str) -> frozenset[str]:
-    """The names that edits of an environment may have; none where it cannot be had here, or changes no tasks."""
+    """The fields that edits of an environment may have; empty if the environment is not installed or does not change
+    tasks."""
     try:
         chosen = environment(env)
     except UserError:
@@ -114,7 +115,7 @@ def fields_of(env: str) -> frozenset[str]:
 
 
 def find(found: Mapping[str, Lineage], *, slot: str | None = None, task: str | None = None) -> Lineage:
-    """The lineage of a slot, or of the slot that a task was made for. Raises UserError where there is none."""
+    """The lineage of a slot, or of the slot that a task was made for. Raises UserError if there is none."""
     if slot is not None:
         if slot not in found:
             raise UserError(f"--slot {slot}: no such slot; `rla lineage` without it lists those that were changed")
@@ -149,7 +150,8 @@ def overview(found: Mapping[str, Lineage]) -> Table:
 
 
 def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
-    """The tables of one slot: its tasks, and what was measured. `refused`: with all that gave no valid task."""
+    """The tables of one slot: its tasks, and its measurements. `refused`: with all proposals that gave no valid
+    task."""
     root = entry.root
     made: list[tuple[int, tuple[str, ...]]] = [
         (0, ("0", "root", root["task_id"], "", root["instruction"], "", "", ABSENT, ABSENT, ""))

@@ -1,4 +1,4 @@
-"""Does it fit: the memory of each stage against that of this machine, which `rla run` prints before anything loads."""
+"""Compares the memory needs of each stage with this machine; `rla run` prints the result before anything loads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container; "max" if
 
 
 def foreseen(config: Config) -> str:
-    """A table and a verdict; one line if the sizes of a model are not known, such as those of a hub id."""
+    """A table and a verdict, or one line if the sizes of a model are unknown, as for a hub id."""
     machine = this_machine()
     try:
         models = models_of(config)
@@ -40,13 +40,14 @@ def foreseen(config: Config) -> str:
 
 
 def this_machine() -> Machine:
-    """The visible GPUs, each taken to be as large as the smallest, and the host."""
+    """This host and its visible GPUs, each assumed to be as large as the smallest."""
     gpus = gpu_bytes()
     return Machine(gpus=len(gpus), gpu_bytes=min(gpus, default=0.0), host_bytes=host_bytes())
 
 
 def gpu_bytes() -> list[float]:
-    """The memory of each visible GPU, by the driver: torch would open a context on a GPU and keep it."""
+    """Bytes of memory of each visible GPU, from the driver, because torch would open a context on the GPU and keep
+    it."""
     chosen = visible_gpus() if "CUDA_VISIBLE_DEVICES" in os.environ else None
     if chosen == []:
         return []
@@ -60,7 +61,7 @@ def gpu_bytes() -> list[float]:
 
 
 def host_bytes() -> float:
-    """Of the machine, or of the container if that may have less."""
+    """Bytes of the machine's memory, or of the container's limit if that is lower."""
     found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     try:
         return min(found, float(CGROUP.read_text()))
@@ -69,7 +70,7 @@ def host_bytes() -> float:
 
 
 def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, machine: Machine) -> Table:
-    """One row for each stage that has a model."""
+    """One row for each stage that uses a model."""
     gpu, host = (readable_bytes(size) for size in (machine.gpu_bytes, machine.host_bytes))
     rows = tuple(
         (
@@ -85,8 +86,8 @@ def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, mac
 
 
 def stage_parts(one: StageNeed, config: Config, models: Models, machine: Machine) -> tuple[float, float, float]:
-    """Bytes of the weights with gradients and optimizer, of activations, and of keys and values; the rest of a need is
-    that of processes. All are 0 if a server or a script replies.
+    """Bytes of the weights with gradients and optimizer, of activations, and of keys and values; the rest of a need
+    belongs to the processes. All are 0 if a server or a script replies.
     """
     if one.stage.startswith("train-"):
         key, shape = ("train_rm", models.reward) if one.stage == "train-rm" else ("train_policy", models.policy)
@@ -100,5 +101,5 @@ def stage_parts(one: StageNeed, config: Config, models: Models, machine: Machine
         inference_bytes(shape, dtype=generator.dtype, held_tokens=tokens, tensor_parallel=generator.tensor_parallel)
         for tokens in (0, generator.max_sequences * generator.context)
     )
-    fills = generator.backend == "vllm" and one.gpu  # vLLM takes its share of a GPU, whatever it will hold
+    fills = generator.backend == "vllm" and one.gpu  # vLLM allocates its share of a GPU in any case
     return weights, 0.0, one.gpu - weights - ENGINE if fills else held - weights

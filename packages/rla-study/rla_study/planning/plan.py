@@ -1,4 +1,4 @@
-"""What every stage of a run needs, and whether a machine has it."""
+"""The needs of every stage of a run, and whether a machine meets them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rla_study.planning.work import (
 )
 
 CUDA_PROCESS, CPU_PROCESS = 3e9, 0.7e9  # of the host: Python, torch and its libraries
-LOADED = 4  # bytes a weight that a training process reads, in fp32
+LOADED = 4  # bytes per weight that a training process reads, in fp32
 FSDP = "pipelines/accelerate/fsdp2.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One node. `gpus` 0: a CPU alone. `flops`: a second of a large matrix product on a GPU (or on all cores of the
-    CPU), of which training and prompts reach `training_share`, sampled tokens `decoding_share`.
+    """One node. `gpus` 0: CPU only. `flops`: FLOP/s of a large matrix product on a GPU (or on all cores of the CPU);
+    training and prompts reach the share `training_share` of it, sampled tokens `decoding_share`.
     """
 
     gpus: int = 8
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """The shapes of a run. `proposer`: None where rules propose."""
+    """The shapes of a run's models. `proposer`: None if rules propose."""
 
     policy: ModelShape
     reward: ModelShape
@@ -57,8 +57,8 @@ class Models:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNeed:
-    """`gpu`: bytes of each of the `gpus` in use, 0 without one; `refusal`: why it does not fit, empty if it does. A
-    stage that has nothing to do loads no model and needs nothing.
+    """`gpu`: bytes on each of the `gpus` in use, 0 without a GPU. `refusal`: the reason why it does not fit, else
+    empty. A stage with nothing to do loads no model and needs nothing.
     """
 
     stage: str
@@ -72,7 +72,7 @@ class StageNeed:
 
 
 def read_launch(config: Config, machine: Machine) -> Launched:
-    """On which processes `launch.training` trains. Raises UserError where its file is not there.
+    """The processes on which `launch.training` trains. Raises UserError if its file does not exist.
 
     A launcher without a number of workers counts as a cluster of this one machine.
     """
@@ -97,8 +97,8 @@ def read_launch(config: Config, machine: Machine) -> Launched:
 def stage_needs(
     config: Config, models: Models, machine: Machine, guesses: Guesses, *, by_task: bool
 ) -> Iterator[StageNeed]:
-    """Of the warm start, and of each stage of an iteration that has a model. `by_task`: the reward model is asked about
-    whole tasks, not about steps.
+    """The needs of the warm start and of each stage of an iteration that uses a model. `by_task`: the reward model
+    judges whole tasks and not steps.
     """
     yield warm_start_need(config, models, machine, guesses)
     tasks = config.rollout.tasks_per_iteration
@@ -107,7 +107,7 @@ def stage_needs(
     episodes = tasks * config.rollout.rollouts_per_task
     units = tasks if by_task else episodes * episode_steps(config, guesses)
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
-    # At most: the first iterations have fewer to replay, and `max_samples` may leave some out.
+    # An upper bound: the first iterations have fewer to replay, and `max_samples` may leave some out.
     trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
     yield inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
@@ -133,12 +133,12 @@ def stage_needs(
 
 
 def reward_model_trains(config: Config) -> bool:
-    """Whether there are judgements of the run's own reward model, and it is to learn from them."""
+    """Whether the run's own reward model judges and is trained on its judgements."""
     return config.train_rm.enabled and config.judge.enabled and config.judge.trains
 
 
 def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
-    """Of a stage that samples. A server's own machine is not this one's to plan."""
+    """The need of a stage that samples. A server's machine is not part of the plan."""
     generator = config.generator
     engines = engines_of(config, machine)
     used = generator.tensor_parallel * engines if machine.gpus else 0
@@ -177,13 +177,13 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
 
 
 def engines_of(config: Config, machine: Machine) -> int:
-    """Of `generator.data_parallel`; `auto`: as many as the machine's GPUs hold."""
+    """The value of `generator.data_parallel`; `auto`: as many engines as the machine's GPUs hold."""
     asked = config.generator.data_parallel
     return max(1, machine.gpus // config.generator.tensor_parallel) if asked == "auto" else asked
 
 
 def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:
-    """Where vLLM's share does not hold the weights and one sequence of the whole context."""
+    """The refusal if vLLM's share does not hold the weights and one sequence of the full context."""
     generator = config.generator
 
     def room(parallel: int) -> int:
@@ -206,8 +206,8 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
 
 
 def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
-    """The most that one of its trainings needs, and the time of all: in fp32, and in this process. The adapter of a
-    pretrained model trains alone.
+    """The largest need of its trainings, and their total time: in fp32, and in this process. For a pretrained model
+    only the adapter trains.
     """
     own, length = config.warm_start, played(config, guesses, 1).length
     sections = [("policy", models.policy, "policy"), ("expert", models.policy, "policy")]
@@ -261,7 +261,7 @@ def training_need(
     most: int | None = None,
     remedy: str = "",
 ) -> StageNeed:
-    """Of a stage that trains. `most`: tokens of a pass, where `config` does not say so; `remedy`: in place of
+    """The need of a training stage. `most`: tokens per pass, if `config` does not set them. `remedy`: replaces
     `training_remedy`.
     """
     cuda = machine.gpus > 0
@@ -278,12 +278,13 @@ def training_need(
             f"{stage} needs {readable_bytes(need)} on a GPU of {readable_bytes(machine.gpu_bytes)}; "
             f"{remedy or training_remedy(key, shape, config, launched, machine)}"
         )
-    # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
+    # If parts are read, there is one model in total, and the first process has a second, complete one for export and
+    # reference.
     here = min(launched.processes, machine.gpus) if launched.cluster else launched.processes
     copies = 2 if launched.reads_parts and not config.lora.rank else here
-    export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is never merged
+    export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is not merged
     loaded = copies * LOADED * shape.weights
-    # The export is made when the activations are gone.
+    # The export is made after the activations are freed.
     host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + max(need, held.state + export)
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))
     flops = training_flops(shape, cut, config)

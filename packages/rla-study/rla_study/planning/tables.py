@@ -1,4 +1,4 @@
-"""The plan of a run as tables for people."""
+"""The plan of a run as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, Ta
 from rla_study.planning.plan import Machine, Models, StageNeed, reward_model_trains
 from rla_study.planning.work import Guesses
 
-SHARDED = ("rollout", "score-steps")  # stages whose tokens lie in shards
+SHARDED = ("rollout", "score-steps")  # stages whose tokens are stored in shards
 
 
 def model_table(config: Config, models: Models) -> Table:
@@ -30,7 +30,7 @@ def model_table(config: Config, models: Models) -> Table:
 
 
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
-    """Of the policy and of the reward model."""
+    """The checkpoints of the policy and of the reward model."""
     return [
         checkpoint_bytes(shape, train, trains=trains, warm=taught_at_first(config, option))
         for option, shape, train, trains in (
@@ -74,7 +74,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
 
 
 def planned_disk(config: Config, models: Models, needs: Sequence[StageNeed], *, iterations: int) -> RunBytes:
-    """Of the whole run."""
+    """The disk space of the whole run."""
     tokens = sum(one.tokens for one in needs if one.stage in SHARDED)
     return run_bytes(
         both_checkpoints(config, models),
@@ -99,7 +99,7 @@ def disk_table(disk: RunBytes, config: CheckpointsConfig, *, iterations: int) ->
 
 
 def disk_refusal(disk: RunBytes, config: CheckpointsConfig, free: float) -> list[str]:
-    """Why the run does not fit into `free` bytes (0: not asked), with the change that saves most."""
+    """The reason why the run does not fit into `free` bytes (0: unlimited), with the change that saves most."""
     if not free or disk.pruned <= free:
         return []
     if not config.keep:

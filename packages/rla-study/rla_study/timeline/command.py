@@ -1,4 +1,4 @@
-"""`rla timeline`: which device did which stage when, in the terminal, as a figure or as JSON."""
+"""`rla timeline`: which device ran which stage when, in the terminal, as a figure or as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def timeline(
     as_json: Annotated[bool, typer.Option("--json", help="All numbers, as JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a figure to this file instead.")] = None,
 ) -> None:
-    """Draw which GPU (or CPU) did which stage when, with the share of time in which nothing ran, and GPU hours.
+    """Draw which GPU (or CPU) ran which stage when, with the share of idle time, and GPU hours.
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """

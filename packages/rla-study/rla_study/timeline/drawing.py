@@ -1,7 +1,7 @@
 """A timeline as coloured lines of a terminal, as a figure, and in a few sentences.
 
-Each line is a device, or a slice of a stage on it; stages that ran there at the same time take a line more. Time is cut
-into columns, and a column shows the stage that has most of it. `#3` stands where iteration 3 begins.
+Each line is a device, or a slice of a stage on it; stages that overlap on a device take several lines. Time is cut into
+columns, and a column shows the stage that fills most of it. `#3` marks the begin of iteration 3.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ STAGES_DRAWN = {
 OTHER = ("+", "#9a9a9a")
 NOTHING = "."
 UNITS = ((1.0, "s"), (60.0, "min"), (HOUR, "h"), (24 * HOUR, "d"))
-STEPS = (1, 2, 5, 10, 15, 20, 30)  # of a unit, between two marks of the axis
-BARS, FINEST = 6000, 1000  # of a figure, in all; columns at most
-MARKS = 24  # iterations that a figure names, about
+STEPS = (1, 2, 5, 10, 15, 20, 30)  # units between two marks of the axis
+BARS, FINEST = 6000, 1000  # bars of a figure, and columns at most
+MARKS = 24  # iterations that a figure labels, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One line of the drawing. No two spans of it overlap."""
+    """One line of the drawing; its spans do not overlap."""
 
     label: str
     spans: tuple[Span, ...]
 
 
 def lanes(found: Timeline) -> list[Lane]:
-    """By device, then by slice, then as many as overlapping stages need."""
+    """By device, then by slice, then as many lanes as overlapping stages need."""
     hosts = {span.device.host for span in found.spans}
 
     def place(span: Span) -> tuple[Any, ...]:
@@ -70,7 +70,7 @@ def named_device(device: Device, *, host: bool) -> str:
 
 
 def rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans in order of their starts, in as few rows as hold them without overlap."""
+    """Spans in order of their starts, in as few rows as possible without overlap."""
     rows: list[list[Span]] = []
     for span in spans:
         row = next((row for row in rows if row[-1].end <= span.start), None)
@@ -82,7 +82,7 @@ def rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def columns_of(lane: Lane, *, start: float, end: float, count: int) -> list[str | None]:
-    """The stage that has most of each of `count` columns of the time from `start` to `end`; None where none ran."""
+    """The stage that fills most of each of `count` columns of the time from `start` to `end`; None if none ran."""
     width = (end - start) / count or 1.0
     shares: list[dict[str, float]] = [{} for _ in range(count)]
     for span in lane.spans:
@@ -100,13 +100,13 @@ def stage_look(stage: str) -> tuple[str, str]:
 
 
 def stages_of(found: Timeline) -> list[str]:
-    """Those that ran, in the order of the loop; others last."""
+    """The stages that ran, in the order of the loop; others last."""
     there = {span.stage for span in found.spans}
     return [*(stage for stage in STAGES_DRAWN if stage in there), *sorted(there - STAGES_DRAWN.keys())]
 
 
 def timeline_lines(found: Timeline, *, width: int) -> Iterator[Text]:
-    """Lines of rich: where iterations begin, each lane, the axis, and what the letters mean."""
+    """Lines of rich: the begins of iterations, each lane, the axis, and the legend."""
     from rich.text import Text
 
     made = lanes(found)
@@ -129,7 +129,7 @@ def timeline_lines(found: Timeline, *, width: int) -> Iterator[Text]:
 
 
 def iteration_starts(found: Timeline) -> dict[int, float]:
-    """Iteration -> when its first stage of the loop began, seconds after the first start of all."""
+    """Iteration -> start of its first stage of the loop, in seconds after the first start of all."""
     starts: dict[int, float] = {}
     for span in found.spans:
         if span.stage in LOOP:
@@ -138,7 +138,7 @@ def iteration_starts(found: Timeline) -> dict[int, float]:
 
 
 def iteration_text(found: Timeline, count: int) -> str:
-    """`#1      #2      #3` above the columns where iterations begin, as many as have room."""
+    """`#1      #2      #3` above the columns in which iterations begin, as many as have room."""
     line = ""
     for iteration, second in iteration_starts(found).items():
         place = min(int(second / found.wall * count), count - 1) if found.wall else 0
@@ -148,7 +148,7 @@ def iteration_text(found: Timeline, count: int) -> str:
 
 
 def axis_text(wall: float, count: int) -> str:
-    """`0      10      20 min`: marks below the columns that they stand for."""
+    """`0      10      20 min`: marks below their columns."""
     step, unit, name = axis_marks(wall, max(1, min(8, (count + 2) // 3)))
     line, number = "", 0
     while (place := round(number * step * unit / wall * count) if wall else 0) < count:
@@ -164,7 +164,7 @@ def axis_text(wall: float, count: int) -> str:
 
 
 def axis_marks(wall: float, most: int = 8) -> tuple[int, float, str]:
-    """Step, unit in seconds and its name, so that there are at most so many marks."""
+    """Step, unit in seconds and the unit's name, so that there are at most `most` marks."""
     for unit, name in UNITS:
         for step in STEPS:
             if wall <= most * step * unit:
@@ -174,7 +174,7 @@ def axis_marks(wall: float, most: int = 8) -> tuple[int, float, str]:
 
 
 def timeline_svg(found: Timeline) -> str:
-    """The same as a figure, an <svg> element."""
+    """The timeline as a figure, an <svg> element."""
     made = lanes(found)
     _, unit, name = axis_marks(found.wall)
     count = max(100, min(FINEST, BARS // len(made)))
@@ -184,7 +184,7 @@ def timeline_svg(found: Timeline) -> str:
         from matplotlib.ticker import AutoLocator
 
         for stage in stages_of(found):
-            axes.broken_barh([], (0, 0), color=stage_look(stage)[1], label=stage)  # its line of the legend
+            axes.broken_barh([], (0, 0), color=stage_look(stage)[1], label=stage)  # its entry in the legend
         for row, lane in enumerate(made):
             column = 0
             for held, run in groupby(columns_of(lane, start=found.start, end=found.end, count=count)):
@@ -198,7 +198,7 @@ def timeline_svg(found: Timeline) -> str:
         axes.set(xlim=(0, found.wall / unit or 1), ylim=(len(made) - 0.5, -1.0), xlabel=name)
         axes.set_yticks(range(len(made)))
         for label, lane in zip(axes.set_yticklabels([lane.label for lane in made]), made, strict=True):
-            label.set_parse_math(False)  # a host may be called anything
+            label.set_parse_math(False)  # a host may have any name, so no math markup
             label.set_text(lane.label)
         axes.xaxis.set_major_locator(AutoLocator())
         axes.grid(visible=False, axis="y")

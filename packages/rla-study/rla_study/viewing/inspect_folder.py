@@ -1,10 +1,10 @@
-"""A folder of Inspect's logs: one for each iteration and each evaluation of a run. Each call adds what is new.
+"""A folder of Inspect logs: one for each iteration and each evaluation of a run. Each call adds the new ones.
 
     <run>/inspect/iteration-0003.eval, evaluation-0000-test.eval
-    <run>/inspect/exported.json     which run it is, and each log with a digest of the shards that it was made from
+    <run>/inspect/exported.json     the run, and for each log a digest of the shards that it was made from
 
-A log whose shards have not changed is left alone, and one whose shards are gone is removed. The same shards give the
-same bytes. An iteration that is still being played has a log of the groups that are finished.
+A log whose shards have not changed is kept, and one whose shards are gone is removed. The same shards give the same
+bytes. An iteration that is still being played has a log of the finished groups.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rla.store.removing import refuse_others, remove_file, whole_folder
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
 EXPORTED = "exported.json"
-FORMAT = "1"  # of the logs; another one exports all of them again
+FORMAT = "1"  # of the logs; a change exports all of them again
 AGAIN = "call this again when the stage has ended"
 STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that the same episodes give the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """One log: its file's name, and where its episodes lie."""
+    """One log: its file name, and the paths of its episodes."""
 
     file: str
     title: str
@@ -49,7 +49,7 @@ class LogPlace:
 
 
 def need_inspect() -> None:
-    """Raises UserError where the extra is missing."""
+    """Raises UserError if the extra is missing."""
     need_package("inspect_ai", install="rla-study[inspect]", why="episodes are shown by Inspect")
 
 
@@ -62,16 +62,17 @@ def export_new(
     split: str | None = None,
     waiting: bool = False,
 ) -> list[str]:
-    """Write the logs that are missing or made from other shards; their names. Those of shards that are gone go too.
+    """Write the logs that are missing or made from other shards, and remove those whose shards are gone. Returns the
+    names.
 
-    `iterations`, `split`: these alone; then the others stay as they are. Raises UserError where one that was asked for
-    is not there, where nothing was played and the caller is not `waiting` for it, and for a folder that holds anything
-    else, such as the logs of another run.
+    `iterations`, `split`: export only these and leave all others. Raises UserError if a requested one does not exist,
+    if nothing was played and the caller is not `waiting` for it, and if the folder holds anything else, such as the
+    logs of another run.
     """
     need_inspect()
     if not run.is_dir():
         raise UserError(f"{run}: no such run; give one of the folders below runs")
-    whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved with its logs
+    whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved together with its logs
     known = known_logs(folder, run, whose)
     places = list(log_places(run, config, iterations, split))
     whole = not iterations and split is None
@@ -82,7 +83,8 @@ def export_new(
         parts = shard_parts(place.played.trajectories)
         digest = shards_digest(place.played, parts)
         if known.get(place.file) != digest or not (folder / place.file).is_file():
-            write_exported(folder, whose, known | {place.file: ""})  # a call that is killed leaves no log of nobody
+            # so that logs of a killed call are still known as ours
+            write_exported(folder, whose, known | {place.file: ""})
             write_place(folder / place.file, run, config, place, digest, parts)
             known[place.file] = digest
             write_exported(folder, whose, known)
@@ -100,9 +102,7 @@ def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
 
 
 def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
-    """File -> digest. Raises UserError where the folder has files of somebody else, or logs of a run that is not
-    `whose`.
-    """
+    """File -> digest. Raises UserError if the folder has unknown files, or logs of a run that is not `whose`."""
     record = optional_json(folder / EXPORTED) or {}
     if record and record.get("run") != whose:
         raise UserError(f"{folder}: holds the logs of another run than {run}; name another folder, or remove it")
@@ -115,14 +115,12 @@ def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
 
 
 def _ours(path: Path) -> bool:
-    """What a call that was killed has left."""
+    """Whether a killed call has left this file."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
-    """Iterations first, then the evaluations of every held-out split. With `iterations` those of the loop alone, or of
-    `split`.
-    """
+    """Iterations first, then the evaluations of every held-out split. With `iterations` or `split`, only those."""
     if split is None:
         for number in iterations or played_iterations(run, config, growing=True):
             played = played_in(run, number, growing=True)
@@ -138,7 +136,7 @@ def log_places(run: Path, config: Config, iterations: Collection[int], split: st
 
 
 def shards_digest(played: Played, parts: Sequence[Path]) -> str:
-    """Of the manifests of all shards that are complete, and of the `parts` of trajectories that still grow."""
+    """Digest of the manifests of all complete shards, and of the `parts` of trajectories that still grow."""
     folders = [played.trajectories, played.scores, played.policy_rewards, played.rm_rewards]
     folders += [folder for folder, _ in played.pools]
     said = [file_digest(folder / MANIFEST) if is_complete(folder) else "" for folder in folders]
@@ -148,7 +146,7 @@ def shards_digest(played: Played, parts: Sequence[Path]) -> str:
 
 
 def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: str, parts: Sequence[Path]) -> None:
-    """Make one log and write it whole. Raises UserError where a stage replaces the shard meanwhile."""
+    """Make one log and write it as a whole. Raises UserError if a stage replaces the shard at the same time."""
     played = place.played
     record = optional_record(played.trajectories, MANIFEST)
     if record is None and not parts:
@@ -181,7 +179,7 @@ def about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
-    """By trajectory_id."""
+    """Token counts by trajectory_id."""
     found = {}
     for part in parts:
         for row in read_nested(part, ["trajectory_id", "segments.list.element.sampled"], kind="trajectories"):
@@ -192,7 +190,7 @@ def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
 
 
 def write_eval(log: Any, path: Path) -> None:
-    """A `.eval` file. Inspect stamps its members with the time, so they are packed again without."""
+    """Write a `.eval` file. Inspect stamps its members with the time, so they are packed again without it."""
     from inspect_ai.log import write_eval_log
 
     with tempfile.TemporaryDirectory() as folder:
@@ -204,17 +202,17 @@ def write_eval(log: Any, path: Path) -> None:
 
 
 def new_site(site: Path) -> None:
-    """Raises UserError where `site` exists, because Inspect would replace all of it, and where the extra is missing."""
+    """Raises UserError if `site` exists, because Inspect would replace it, and if the extra is missing."""
     need_inspect()
     if site.exists():
         raise UserError(f"{site} exists already: remove it or name another folder")
 
 
 def write_site(folder: Path, site: Path) -> None:
-    """A static site of all logs, which does not say where they lay. It is whole or absent."""
+    """Write a static site of all logs, without their original paths. It is complete or absent."""
     from inspect_ai.log import bundle_log_dir
 
-    with whole_folder(site) as partial, contextlib.redirect_stdout(io.StringIO()):  # it draws a progress bar
+    with whole_folder(site) as partial, contextlib.redirect_stdout(io.StringIO()):  # Inspect draws a progress bar
         bundle_log_dir(log_dir=str(folder), output_dir=str(partial), overwrite=True)
         index = partial / "index.html"
         index.write_text(index.read_text().replace(str(folder.resolve()), folder.resolve().parent.name))
@@ -222,9 +220,7 @@ def write_site(folder: Path, site: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Following:
-    """Called again and again, it exports what is new, says so and returns the last log; what cannot be read now is said
-    once.
-    """
+    """Each call exports new episodes, reports them and returns the last log. An unreadable run is reported once."""
 
     run: Path
     config: Config
@@ -237,7 +233,7 @@ class Following:
         try:
             changed = export_new(self.run, self.config, self.folder, waiting=True)
             said = f"new: {', '.join(changed)}" if changed else ""
-        except (UserError, OSError) as error:  # a stage is replacing what is read
+        except (UserError, OSError) as error:  # a stage is replacing the shard
             said = "" if str(error) == self.last else f"not exported: {error}"
             self.last = str(error)
         if said:

@@ -1,13 +1,13 @@
 """Episodes as a log of Inspect (https://inspect.aisi.org.uk): a sample is an episode, its epoch the task's rollout.
 
-    messages         the task, then what was observed (user) and what the policy answered (assistant), step by step;
+    messages         the task, then observations (user) and the policy's replies (assistant), step by step;
                      calls of a tool are the assistant's tool calls, their results are messages of the tool
     their metadata   action, reward, advantage, the solver's label, and each vote of the reward model with its reason
     scores           outcome; judge: the mean vote; judge_right: the share of votes that the solver's labels confirm
 
-All of it is text that nobody vouches for. Control characters become blanks, and the log tells the viewer not to trust
-its content: it is shown as plain text. Where there are screenshots, which the viewer withholds from such a log, it is
-trusted, and every text stands in a fence that it cannot leave.
+All of the text is untrusted. Control characters become blanks, and the log tells the viewer not to trust its content,
+so it is shown as plain text. The viewer withholds screenshots from such a log. A log with screenshots is therefore
+marked as trusted, and every text is put into a fence that it cannot close.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from inspect_ai.scorer import Score
 
 OUTCOME, JUDGE, RIGHT = "outcome", "judge", "judge_right"
-GRADES = {True: "C", False: "I"}  # what Inspect calls correct and incorrect
+GRADES = {True: "C", False: "I"}  # Inspect's values for correct and incorrect
 FIRST, THEN = (
     ("sampleId", "epoch", "input"),
     ("limit", "tokens", "error", "sampleStatus", "target", "answer", "duration"),
 )
-UNUSED = ("sampleStatus", "target", "answer", "duration")  # an episode has none
+UNUSED = ("sampleStatus", "target", "answer", "duration")  # columns that episodes do not fill
 SIGNS = {1: "+1", -1: "-1", None: "no vote"}
-DIGITS = 3  # of what people read; the shards have all
-LONGEST_INPUT = 170  # characters in a fence; with it, at most 360 units of UTF-16, which is what a heading holds
+DIGITS = 3  # for display; the shards have all
+LONGEST_INPUT = 170  # characters in a fence; with it, at most 360 units of UTF-16, which is the limit of a heading
 FENCE = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What a log is called and made of. `created`: ISO time; `unfinished`: episodes are still being played."""
+    """The name and the source of a log. `created`: ISO time; `unfinished`: episodes are still being played."""
 
     name: str
     run: str
@@ -64,7 +64,7 @@ class TokenCounts:
 
 
 def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapping[str, TokenCounts]) -> EvalLog:
-    """The log. The same arguments give an equal one."""
+    """The log. Equal arguments give equal logs."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
     fenced = any(one.last_images or any(step.images for step in one.steps) for one in episodes)
@@ -93,7 +93,7 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
 
 
 def viewer_config(*, trusted: bool) -> Any:
-    """How Inspect shows the log: which columns its table has, scores coloured, whether its content is plain text."""
+    """Display options for Inspect: the columns of its table, coloured scores, whether the content is plain text."""
     from inspect_ai.viewer import ScoreColorScale, TaskSamplesColumn, TaskSamplesView, ViewerConfig
 
     colours = {
@@ -135,7 +135,7 @@ def sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> Ev
 
 
 def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
-    """The episode as a talk. Ids are those of the episode and the step, because Inspect would draw random ones."""
+    """The episode as a conversation. Ids derive from episode and step, because Inspect would draw random ones."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 
     name = episode.trajectory_id
@@ -163,7 +163,7 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
 
 
 def observed(text: str, images: Sequence[bytes], *, fenced: bool) -> str | list[Any]:
-    """The text of an observation, with its screenshots where it has some."""
+    """The text of an observation, with its screenshots if it has any."""
     from inspect_ai.model import ContentImage, ContentText
 
     said = plain_message(text, fenced=fenced)
@@ -172,7 +172,7 @@ def observed(text: str, images: Sequence[bytes], *, fenced: bool) -> str | list[
 
 
 def step_facts(step: ShownStep) -> dict[str, Any]:
-    """What is known of a step; what nobody has computed is absent."""
+    """The known facts of a step; facts that were not computed are absent."""
     facts: dict[str, Any] = {"step": step.index, "action": printable(step.action)}
     if not step.valid:
         facts["invalid"] = "no action could be read"
@@ -225,7 +225,7 @@ def episode_scores(episode: ShownEpisode) -> dict[str, Score]:
 
 
 def score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
-    """What stands above the table: the mean of each score over the episodes that have it."""
+    """The line above the table: the mean of each score over the episodes that have it."""
     from inspect_ai.log import EvalMetric, EvalScore
 
     for name, measure in ((OUTCOME, "won"), (JUDGE, "mean vote"), (RIGHT, "share right")):
@@ -254,7 +254,7 @@ def limit_of(episode: ShownEpisode) -> Any:
 
 
 def plain_message(text: str, *, fenced: bool) -> str:
-    """Text without control characters, in a fence longer than any in it where the viewer reads Markdown."""
+    """Text without control characters. If the viewer reads Markdown, it is in a fence longer than any inside."""
     shown = printable(text)
     if not fenced:
         return shown
@@ -263,8 +263,8 @@ def plain_message(text: str, *, fenced: bool) -> str:
 
 
 def plain_input(text: str, *, fenced: bool) -> str:
-    """The task as the viewer's heading has it. From a fence the viewer takes what is too long for the heading, so that
-    is cut here; messages have all of it.
+    """The task for the viewer's heading. The viewer would shorten a fenced text inside the fence, so it is cut here;
+    the messages have all of it.
     """
     return plain_message(one_line(text, LONGEST_INPUT).replace("`", "'") if fenced else text, fenced=fenced)
 
