@@ -1,4 +1,4 @@
-"""Rules of pages on which things are clicked: buttons, links, tabs, boxes, lists, colours, menus, posts."""
+"""Expert rules for pages on which things are clicked: buttons, links, tabs, boxes, lists, colours, menus, posts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def button_one(state: PageState) -> PageDeed | None:
 
 
 def one_then_two(state: PageState) -> PageDeed | None:
-    """A button that was clicked has the focus."""
+    """The button that was clicked has the focus."""
     one = element_named(state, "ONE")
     return press_button(state, "TWO") if one is not None and one.focused else click(one)
 
@@ -57,7 +57,7 @@ def tab_of_number(state: PageState) -> PageDeed | None:
 
 
 def link_behind_tabs(state: PageState) -> PageDeed | None:
-    """The link where it is seen; else the tab after the one that is open."""
+    """The link if it is visible; else the tab after the open one."""
     tabs = of_role(state, "tab")
     opened = max((number for number, tab in enumerate(tabs) if tab.is_on), default=-1)
     return first(quoted_link(state), click(tabs[(opened + 1) % len(tabs)]) if tabs else None)
@@ -80,7 +80,7 @@ def asked_choices(state: PageState) -> list[str]:
 
 
 def boxes(state: PageState) -> PageDeed | None:
-    """Check what is asked for and nothing else, then submit."""
+    """Check the requested boxes and no others, then submit."""
     wanted = asked_choices(state)
     wrong = next((box for box in of_role(state, "checkbox") if (box.text in wanted) is not box.is_on), None)
     return first(click(wrong), submit(state))
@@ -130,7 +130,7 @@ def grid_point(state: PageState) -> PageDeed | None:
 
 
 def menu_path(state: PageState) -> PageDeed | None:
-    """The last item of `Select A>B>C` where it is seen; else the mouse goes to the one before it."""
+    """The last item of `Select A>B>C` if it is visible; else hover over the one before it."""
     *before, last = (name.strip() for name in state.utterance.removeprefix("Select ").split(">"))
     return first(click(element_named(state, last)), *(hover(element_named(state, name)) for name in reversed(before)))
 
@@ -153,7 +153,7 @@ def contact_detail(state: PageState) -> PageDeed | None:
 
 
 def following(state: PageState, label: str, *, role: str) -> PageElement | None:
-    """The first element of a role after the text `label:`."""
+    """The first element with this role after the text `label:`."""
     seen = False
     for one in state.elements:
         if seen and one.role == role:
@@ -163,7 +163,7 @@ def following(state: PageState, label: str, *, role: str) -> PageElement | None:
 
 
 def tree_entry(state: PageState) -> PageDeed | None:
-    """The entry where it is seen; else a folder that is closed."""
+    """The entry if it is visible; else a closed folder."""
     closed = next((one for one in of_role(state, "item") if "expandable-hitarea" in one.classes), None)
     return first(click(element_named(state, first_quote(state), roles=("item", "link"))), click(closed))
 

@@ -1,4 +1,4 @@
-"""Rules of the inbox: find an email by its sender, then delete, mark, answer or forward it."""
+"""Expert rules for the inbox: find an email by its sender, then delete, mark, answer or forward it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def inbox(state: PageState) -> PageDeed | None:
 
 
 def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
-    """The icon in the row of an email, or of the one that is open."""
+    """The icon in the row of an email, or in the open email."""
     rows = of_role(state, "item")
     found = [number for number, one in enumerate(rows) if one.text.startswith(f"{sender} ")]
     rest = rows[found[0] :] if found else rows if element_named(state, "close-email") else []
@@ -34,7 +34,7 @@ def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
 
 
 def sent_mail(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
-    """Open the email, choose what to do with it, write, and send."""
+    """Open the email, choose the operation, write, and send."""
     send = element_named(state, "send-forward" if receiver else "send-reply")
     if send is not None:
         field = of_role(state, "textbox") if receiver else of_role(state, "textarea")

@@ -1,4 +1,4 @@
-"""What a language model that changes tasks on pages is asked, and the form of its answer."""
+"""The prompt for a language model that changes page tasks, and the form of its answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PageProposals:
             "hint": {"type": "string", "maxLength": LONGEST_HINT},
         }
         required, known = sorted(properties), values_for(scene_of(task))
-        if known:  # whoever names none has the page as it is
+        if known:  # without parameters the page keeps its own values
             values = {name: {"enum": list(values)} for name, values in known.items()}
             properties["parameters"] = {"type": "object", "properties": values, "additionalProperties": False}
         return {
@@ -69,14 +69,14 @@ def pages_for(scene: PageScene) -> tuple[str, ...]:
 
 
 def known_parameters(scene: PageScene) -> Mapping[str, PageParameter]:
-    """The parameters of the pages of its family, by page; none where the pages are of another folder."""
+    """The parameters of the pages of its family, by page; empty for pages of another folder."""
     if not latest_has_parameters():
         return {}
     return {page: PARAMETERS[page] for page in pages_for(scene) if page in PARAMETERS}
 
 
 def told_parameters(scene: PageScene) -> str:
-    """The parameters of the pages of its family, a line for each page that has one; empty where none has."""
+    """The parameters of the pages of its family, one line per page; empty if none has parameters."""
     return "\n".join(
         f"{page}: {one.name} ({one.about}), one of {', '.join(map(str, one.values))}; without it {one.usual}"
         for page, one in known_parameters(scene).items()
@@ -84,5 +84,5 @@ def told_parameters(scene: PageScene) -> str:
 
 
 def values_for(scene: PageScene) -> Mapping[str, tuple[int, ...]]:
-    """The values of the parameters that the pages of its family have; `child_of_page` sees whether a page has them."""
+    """The values of the parameters of the pages of its family; `child_of_page` checks that a page has them."""
     return {one.name: one.values for one in known_parameters(scene).values()}

@@ -1,6 +1,6 @@
 """The mode `pixels`: a page as a screenshot, and deeds of mouse and keyboard on points.
 
-`env.own.actions` says in which form they are written (`rla_screens.screens`).
+`env.own.actions` selects the form in which they are written (`rla_screens.screens`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rla_screens.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla_screens.screens.forms import deed_of_action
 from rla_screens.screens.short import grid_clicks
 
-SEEN = "screen"  # all that observations after the first say in words
+SEEN = "screen"  # the entire text of observations after the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class PixelView:
         return pixel_action(expert_deed(scene.page, state), state, self.own)
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """All commands that are no clicks, and the clicks on elements: most cells have nothing to click on."""
+        """All commands except clicks, and the clicks on elements, because most cells have nothing to click on."""
         beside = set(grid_clicks(page_grid(self.own))) - element_clicks(state, self.own)
         return [one for one in shown if one not in beside]
 
 
 async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
-    """Do it with the mouse and the keyboard. Raises as `BrowserPage` does."""
+    """Carry out the deed with the mouse and the keyboard. Raises as `BrowserPage` does."""
     match deed.motion:
         case Motion.TYPE:
             await page.type_text(deed.text)
@@ -76,7 +76,7 @@ async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) ->
 
 
 async def point_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
-    """Deeds of the mouse; one without a point happens where the mouse is."""
+    """Carry out a deed of the mouse; without a point it happens at the mouse's position."""
     resting = page.cursor or (own.width / 2, own.height / 2)
     at = on_page(deed.at, own) if deed.at is not None else resting
     match deed.motion:
@@ -99,7 +99,7 @@ def on_page(point: Point, own: BrowserParams) -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def blank_png(width: int, height: int) -> bytes:
-    """A white picture: what a policy is shown that shall see nothing."""
+    """A white picture, for a policy that must not see the page."""
     from PIL import Image
 
     sink = io.BytesIO()

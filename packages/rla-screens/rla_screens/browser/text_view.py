@@ -5,7 +5,7 @@
     3 checkbox "blue" checked
     text "Fill in the form."
 
-Numbers stay the same as long as an element is on the page; new elements get new ones.
+An element keeps its number as long as it is on the page; new elements get new numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TextView:
 
     @staticmethod
     def first(scene: PageScene, state: PageState) -> str:
-        """What is to be done, and the page."""
+        """The instruction and the page."""
         return f"{scene.instruction}\n{page_text(state)}"
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:

@@ -1,4 +1,4 @@
-"""Deeds as a program of `pyautogui`, for guest servers that know nothing else. Every text is a literal by `repr`."""
+"""Deeds as a program of `pyautogui`, for guest servers without our endpoints. Every text is a literal by `repr`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 HEAD = ("import pyautogui", "import time", "pyautogui.FAILSAFE = False")
-NOTCH = 40  # pixels of a turn of the wheel
+NOTCH = 40  # pixels per turn of the wheel
 NAMES = {
     "Control": "ctrl",
     "Meta": "win",
@@ -23,7 +23,7 @@ def program_of_deeds(deeds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
-    """The calls of a deed in pixels. Raises KeyError for a motion that there is none for."""
+    """The calls of a deed in pixels. Raises KeyError for an unknown motion."""
     at = deed.get("at")
     first = [f"pyautogui.moveTo({int(at[0])}, {int(at[1])})"] if at is not None else []
     button = repr(str(deed.get("button", "left")))
@@ -53,7 +53,7 @@ def calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
 
 
 def typed_calls(text: str) -> list[str]:
-    """pyautogui types `<` as `>` (its issue 198): that key is pressed in another way."""
+    """pyautogui types `<` as `>` (its issue 198), so that key is pressed in another way."""
     parts = text.split("<")
     lines = [f"pyautogui.typewrite({parts[0]!r})"] if parts[0] else []
     for part in parts[1:]:

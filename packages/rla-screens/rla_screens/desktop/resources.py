@@ -1,4 +1,4 @@
-"""Files that tasks name by address: `data:` texts, a folder of the user's, and the network only where it is allowed."""
+"""Files that tasks name by URL: `data:` texts, a folder of the user's, and the network only if it is allowed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FETCH_S = 300.0
 
 
 class ResourceMissing(Exception):
-    """A file that a task names cannot be had; the message says why."""
+    """A file that a task names is not available; the message says why."""
 
 
 def reachable(address: str, own: DesktopParams) -> bool:
-    """Whether a file may be had, without fetching it."""
+    """Whether a file is probably available, without downloading it."""
     return address.startswith("data:") or local_file(address, own) is not None or (own.download and is_web(address))
 
 
@@ -52,7 +52,7 @@ def is_web(address: str) -> bool:
 
 
 def local_file(address: str, own: DesktopParams) -> Path | None:
-    """In `env.own.files`, by the last part of the address, or by the digest under which it was fetched."""
+    """A file in `env.own.files`, by the last part of the URL, or by the digest under which a download was stored."""
     if not own.files:
         return None
     for name in (kept_name(address), urlsplit(address).path.rpartition("/")[2]):
@@ -63,7 +63,7 @@ def local_file(address: str, own: DesktopParams) -> Path | None:
 
 
 def is_plain_file(place: Path) -> bool:
-    """Whether it is a file. No file has a name that the file system does not take."""
+    """Whether `place` is a file. Names that the file system does not allow are not files."""
     try:
         return place.is_file()
     except OSError:
@@ -87,7 +87,7 @@ def data_of_url(address: str) -> bytes:
 
 
 async def fetched_resource(address: str, own: DesktopParams) -> bytes:
-    """From the network; kept in `env.own.files` if there is one."""
+    """Download a file, and store it in `env.own.files` if that is set."""
     try:
         limit = aiohttp.ClientTimeout(total=FETCH_S)
         async with aiohttp.ClientSession(timeout=limit, trust_env=True) as session, session.get(address) as answer:

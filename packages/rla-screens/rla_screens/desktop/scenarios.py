@@ -1,9 +1,9 @@
-"""Tasks in the form of OSWorld, and the published additions for adaptation: read, checked, never believed.
+"""Tasks in the form of OSWorld, with the published additions for adaptation: parsed and validated as untrusted data.
 
     {"id", "instruction", "config": [{"type", "parameters"}], "evaluator": {"func", "result", "expected", ...}}
     {"current_task": {"evaluator1": "..."}, "task_template": {...}, "evaluator_list": {"evaluator1": {...}, ...}}
 
-Ours have `solutions` (a script for each verifier), `wrong` (ends that must not be scored) and `hints`.
+Our own have `solutions` (a script for each verifier), `wrong` (ends that must not score) and `hints`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ INFEASIBLE = "infeasible"
 
 
 class ScenarioError(Exception):
-    """A task that is none; the message says why."""
+    """An invalid task; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scene, and what is asked in it. `verifiers`, `templates` and `solutions` by the names of the verifiers;
-    `current` is the one that is asked for, with `instruction`, which may begin with a hint.
+    """A scene and its current task. `verifiers`, `templates` and `solutions` are by the names of the verifiers.
+    `current` is the verifier in use, with `instruction`, which may begin with a hint.
     """
 
     id: str
@@ -51,11 +51,11 @@ class Scenario:
 
     @property
     def solution(self) -> tuple[str, ...]:
-        """The script of the current verifier; empty where there is none."""
+        """The script of the current verifier; empty if there is none."""
         return self.solutions.get(self.current, ())
 
     def content(self) -> dict[str, Any]:
-        """As `scenario_of_json` reads it."""
+        """JSON data that `scenario_of_json` reads."""
         return {
             "id": self.id,
             "domain": self.domain,
@@ -104,7 +104,7 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
 
 
 def name_in(found: Mapping[str, Any], key: str) -> str:
-    """Empty where there is none. Raises ScenarioError, as those below do."""
+    """Empty if the key is missing. Raises ScenarioError, as the functions below do."""
     value = found.get(key)
     text = "" if value is None else str(value)
     if not isinstance(value, str | int | None) or not is_text(text, longest=LONGEST_NAME):
@@ -134,7 +134,7 @@ def texts_in(value: Any, key: str) -> tuple[str, ...]:
 
 
 def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
-    """The verifier that is asked for, and the instruction."""
+    """The current verifier and the instruction."""
     current = found.get("current_task")
     name, instruction = ONLY, found.get("instruction", "")
     if isinstance(current, dict) and len(current) == 1:
@@ -156,7 +156,7 @@ def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def task_of_scenario(scenario: Scenario, *, split: str) -> Task:
-    """A task that is its own slot."""
+    """A root task, which is its own slot."""
     return root_task(
         env=NAME,
         split=split,
@@ -168,5 +168,5 @@ def task_of_scenario(scenario: Scenario, *, split: str) -> Task:
 
 
 def scenario_of(task: Task) -> Scenario:
-    """Raises ScenarioError for a payload that is none."""
+    """Raises ScenarioError for an invalid payload."""
     return scenario_of_json(json.loads(task.payload))

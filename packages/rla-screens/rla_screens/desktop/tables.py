@@ -1,8 +1,8 @@
-"""Cells of spreadsheets in flat OpenDocument files (`.fods`), by the standard library.
+"""Cells of spreadsheets in flat OpenDocument files (`.fods`), parsed with the standard library.
 
-A cell is the text that is stored for it; numbers are plain (`5`, `2.5`). The files were made on the machine that is
-judged, so they are data of others: XML with declarations of entities is refused, and sizes are bounded. A file whose
-cells go beyond the bounds is not a table; empty ones may.
+A cell is the text that is stored for it; numbers are plain (`5`, `2.5`). The files come from the machine being judged,
+so they are untrusted: XML with entity declarations is refused, and sizes are limited. A file whose cells exceed the
+limits is not a table; empty cells may.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROW, GROUPS = (
     {ODF % ("table", f"table-{name}") for name in ("row-group", "rows", "header-rows")},
 )
 Sheet = dict[str, str]  # "B2": text
-# Of malformed XML, of attributes that are not numbers, and of cells nested too deeply.
+# For malformed XML, attributes that are not numbers, and cells nested too deeply.
 FLAWS = (ElementTree.ParseError, LookupError, ValueError, ArithmeticError, AttributeError, TypeError, RuntimeError)
 
 
@@ -35,13 +35,13 @@ def read_sheets(data: bytes) -> dict[str, Sheet]:
 
 
 def parsed_xml(data: bytes) -> ElementTree.Element:
-    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 hides them
+    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 would hide them
         raise TableFlaw("XML that is too large, or declares entities")
     return ElementTree.fromstring(data)
 
 
 def sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
-    """Raises TableFlaw at the first cell beyond the bounds, before the next is asked for."""
+    """Raises TableFlaw at the first cell beyond the limits, before requesting the next."""
     found: Sheet = {}
     for seen, (row, column, text) in enumerate(cells):
         if row >= MOST_ROWS or column >= MOST_COLUMNS or seen >= most:
@@ -71,7 +71,7 @@ def odf_cells(table: ElementTree.Element) -> Iterator[tuple[int, int, str]]:
 
 
 def odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Those of the sheet itself: charts and cells may have tables within."""
+    """The rows of the sheet itself: charts and cells may contain further tables."""
     waiting = list(reversed(table))
     while waiting:
         part = waiting.pop()
@@ -96,7 +96,7 @@ def odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
 
 
 def odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
-    """How often it stands there, `most` for more."""
+    """The repeat count, at most `most`."""
     again = int(element.get(ODF % ("table", name), "1"))
     if again < 1:
         raise TableFlaw(f"{name} of {again}")
@@ -104,7 +104,7 @@ def odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
 
 
 def plain_number(text: str) -> str:
-    """Without a fraction of nothing: `5.0` is 5."""
+    """Without an empty fraction: `5.0` becomes 5."""
     try:
         return f"{float(text):.10g}" if len(text) < 40 else text
     except ValueError:

@@ -1,4 +1,4 @@
-"""Deeds as calls by the names of BrowserGym's actions on coordinates: `mouse_click(512, 340)`, `keyboard_type("Ada")`.
+"""Deeds as calls with the names of BrowserGym's coordinate actions: `mouse_click(512, 340)`, `keyboard_type("Ada")`.
 
     scroll(delta_x, delta_y)   mouse_move(x, y)   mouse_click(x, y, button="left")   mouse_dblclick(x, y, ...)
     mouse_down(x, y, ...)   mouse_up(x, y, ...)   mouse_drag_and_drop(from_x, from_y, to_x, to_y)
@@ -6,10 +6,10 @@
     keyboard_press(key)   keyboard_down(key)   keyboard_up(key)   keyboard_type(text)   keyboard_insert_text(text)
     noop(wait_ms=1000)   done()   fail()
 
-Points are from 0 to 999. Clicks and buttons without x and y are where the mouse is, and a drag without from_x and
-from_y begins there: `mouse_click()`, `mouse_drag_and_drop(to_x=5, to_y=6)`. A call is read as data, by one pass over
-the text: nothing is evaluated, and only numbers and quoted texts are arguments. A reply with anything beside its call,
-two calls among it, is no action.
+Coordinates are from 0 to 999. Without x and y, clicks and buttons apply at the mouse's position, and a drag without
+from_x and from_y begins there: `mouse_click()`, `mouse_drag_and_drop(to_x=5, to_y=6)`. A call is parsed as data, in one
+pass over the text: nothing is evaluated, and arguments are only numbers and quoted texts. A reply with anything besides
+its one call is not an action.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 LONGEST_CALL = 2 * LONGEST_TYPED + 200
 PAUSE = 1000  # ms that noop waits
 BUTTONS: Mapping[str, Button] = {"left": "left", "middle": "middle", "right": "right"}
-# The arguments of each action in order; those with a question mark may be left out.
+# The arguments of each action in order; those with a question mark are optional.
 ARGUMENTS = {
     "scroll": "delta_x delta_y",
     "mouse_move": "x y",
@@ -116,7 +116,7 @@ def skip_spaces(text: str, at: int) -> int:
 
 
 def made_deed(name: str, given: Mapping[str, str]) -> ScreenDeed | None:
-    """The deed of an action with its arguments as they were written; None where one is out of bounds."""
+    """The deed of an action with its arguments as written; None if an argument is out of bounds."""
     if name in POINTED:
         motion, count = POINTED[name]
         fits, at = where(given, "x", "y")
@@ -131,7 +131,7 @@ def made_deed(name: str, given: Mapping[str, str]) -> ScreenDeed | None:
 
 
 def where(given: Mapping[str, str], x: str, y: str) -> tuple[bool, Point | None]:
-    """Whether a point is as it may be, and the point: None where neither number is given."""
+    """Whether a point is valid, and the point: None if neither coordinate is given."""
     if x not in given and y not in given:
         return True, None
     at = read_point(given.get(x, ""), given.get(y, ""))
@@ -175,7 +175,7 @@ OTHERS: Mapping[str, Callable[[Mapping[str, str]], ScreenDeed | None]] = {
 
 
 def unquoted(text: str) -> str:
-    """A quoted text without its quotation marks; only the escapes of ESCAPES stand for something."""
+    """A quoted text without its quotation marks; only the escapes in ESCAPES are replaced."""
     inside = text[1:-1]
     return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[0]), inside, flags=re.DOTALL)
 

@@ -1,12 +1,13 @@
-"""Deeds as calls of the tool that Qwen2.5-VL and Qwen3-VL were taught, in the form of Hermes (the published setting).
+"""Deeds as calls of the tool that Qwen2.5-VL and Qwen3-VL were trained on, in the Hermes format (the published
+setting).
 
     <tool_call>
     {"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [512, 340]}}
     </tool_call>
 
-Beside the call a reply may hold texts. The last call counts, and a text inside of it is data. Actions: `key`, `type`,
+A reply may contain text besides the call. The last call counts, and text inside it is data. Actions: `key`, `type`,
 `mouse_move`, `left_click`, `left_click_drag`, `right_click`, `middle_click`, `double_click`, `scroll`, `wait`,
-`terminate`. The published agent describes `triple_click` and `hscroll`, and does not know them; they are read here.
+`terminate`. The published agent describes `triple_click` and `hscroll` but does not accept them; here they work.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def deed_of_tool_call(reply: str) -> ScreenDeed | None:
-    """The deed of the last call of a reply; None where there is none that can be done."""
+    """The deed of the last call of a reply; None if it has no valid call."""
     arguments = last_arguments(reply)
     action = None if arguments is None else arguments.get("action")
     if arguments is None or not isinstance(action, str):
@@ -122,7 +123,7 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
 
 
 def last_arguments(reply: str) -> Mapping[str, Any] | None:
-    """The arguments of the last call of the tool; None where it cannot be read."""
+    """The arguments of the last call of the tool; None if it cannot be parsed."""
     reply = after_thinking(reply)
     start = reply.rfind(OPEN)
     text = reply[start + len(OPEN) :].strip() if start >= 0 else ""
@@ -152,12 +153,12 @@ def given_amount(value: Any, most: int) -> int | None:
 
 
 def numeral(value: Any) -> str:
-    """A number of JSON as text; empty for everything else, truth values among it."""
+    """A JSON number as text; empty for everything else, including booleans."""
     return str(value) if type(value) in (int, float) else ""
 
 
 def tool_call_of(deed: ScreenDeed) -> str:
-    """A deed as a call; `deed_of_tool_call` reads it back but for what the tool has no word for."""
+    """A deed as a call; `deed_of_tool_call` reads it back, except for deeds that the tool does not have."""
     arguments: dict[str, Any] = {}
     match deed.motion:
         case Motion.CLICK:

@@ -1,4 +1,4 @@
-"""Where an action points, drawn into the picture that was seen before it. The stored file stays as it is."""
+"""The target of an action, drawn into the picture that preceded it. The stored file is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SMALLEST = 4.0  # pixels of the radius of a mark
 
 
 def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
-    """The picture with a ring and a dot at a place, or with an arrow between two. Raises UserError for damage."""
+    """The picture with a ring and a dot at one place, or with an arrow between two. Raises UserError for a damaged
+    picture."""
     from PIL import ImageDraw
 
     picture = decoded_picture(png)

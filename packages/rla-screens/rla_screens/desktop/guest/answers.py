@@ -1,4 +1,4 @@
-"""What each endpoint of the server answers, by the names and fields of OSWorld's own."""
+"""The answers of the server's endpoints, with the names and fields of OSWorld's own server."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from rla_screens.desktop.guest.spoken import deeds_of_program
 WINDOW_S = 60.0
 MOST_STILL = 10_000  # ms
 TREE = Path(__file__).with_name("tree.py")
-SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages are its own
+SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages belong to this Python
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRequest:
-    """`asked`: of the address, `values`: of the body, `files`: by the names of their fields."""
+    """`asked`: the query of the URL. `values`: the fields of the body. `files`: uploads by the names of their
+    fields."""
 
     method: str
     path: str
@@ -53,7 +54,7 @@ class GuestAnswer:
 
 
 def answer_to(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """Never raises what a request may cause."""
+    """Never raises an exception that a request may cause."""
     found = ENDPOINTS.get((request.method, request.path.removeprefix("/setup")))
     if found is None:
         return failed(404, f"{request.method} {request.path} is not served here")
@@ -79,7 +80,7 @@ def screenshot(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def execute(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """A program; `python -c` of plain calls of pyautogui is done at once."""
+    """Run a program. `python -c` with plain calls of pyautogui is carried out directly."""
     arguments = words_of_command(request.values.get("command"), bool(request.values.get("shell", False)))
     deeds = spoken(arguments)
     if deeds is not None:
@@ -148,7 +149,7 @@ def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """The tree of widgets as XML, where pyatspi is installed."""
+    """The tree of widgets as XML, if pyatspi is installed."""
     code, output, error = run_program([SYSTEM_PYTHON, "-I", str(TREE)], longest_s=30.0)
     return (
         GuestAnswer(200, {"AT": output}) if code == 0 else failed(501, error.strip().splitlines()[-1] if error else "")
@@ -156,7 +157,7 @@ def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def terminal(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """There is no terminal on this desktop."""
+    """Empty: this desktop has no terminal."""
     return GuestAnswer(200, {"output": None, "status": "success"})
 
 

@@ -1,9 +1,9 @@
-"""`pyautogui` programs of the kind that OSWorld's tasks and agents send, as deeds: read, never run.
+"""`pyautogui` programs of the kind that OSWorld's tasks and agents send, translated to deeds: parsed, never run.
 
     python -c "import pyautogui; import time; pyautogui.FAILSAFE = False; pyautogui.hotkey('ctrl', 's'); time.sleep(1)"
 
-A program whose every statement is one of these calls with plain values is a list of deeds; any other is None, and is
-run as the program that it is. That saves a new interpreter for each click, and `pyautogui` itself.
+If every statement of a program is one of these calls with plain values, it becomes a list of deeds. Otherwise the
+result is None, and the program is run as it is. This saves a new interpreter for each click, and `pyautogui` itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 LONGEST = 20_000  # characters of a program
-NOTCH = 40  # pixels that `scroll` counts as one
+NOTCH = 40  # pixels per unit of `scroll`
 Deed = dict[str, Any]
 CLICKS = {
     "click": ("left", 1),
@@ -36,7 +36,7 @@ MODULES = frozenset({"pyautogui", "time"})
 
 
 def deeds_of_program(source: str) -> list[Deed] | None:
-    """None where anything in it is not known."""
+    """None if any part of the program is unknown."""
     if len(source) > LONGEST:
         return None
     try:
@@ -47,7 +47,7 @@ def deeds_of_program(source: str) -> list[Deed] | None:
 
 
 def of_statement(statement: ast.stmt) -> list[Deed]:
-    """Raises ValueError for what is not known."""
+    """Raises ValueError for an unknown statement."""
     match statement:
         case ast.Import(names=names) if all(name.name in MODULES and name.asname is None for name in names):
             return []

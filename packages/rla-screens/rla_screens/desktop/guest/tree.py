@@ -1,4 +1,4 @@
-"""Prints the widgets of all applications as XML in the names of OSWorld's server: run by Debian's own Python.
+"""Prints the widgets of all applications as XML with the names of OSWorld's server. Run by Debian's own Python.
 
 Each element is named by its role and has its name, its states (`st:`), place and size (`cp:`), and its text.
 """
@@ -39,7 +39,7 @@ def element(node: Any, library: Any, depth: int, left: list[int]) -> str:
 
 
 def xml_text(text: str | None) -> str:
-    """Without what XML cannot hold."""
+    """Without characters that XML does not allow."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "", text or "")
 
 
