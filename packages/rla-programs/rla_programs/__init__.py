@@ -1,5 +1,6 @@
-"""Environments whose models write programs (`coding`) and call tools (`tool`), and the sandbox that runs them."""
+"""Environments whose models write programs (`coding`) and call tools (`tool`), and the sandbox that runs the
+programs."""
 
 from pathlib import Path
 
-PIPELINES = Path(__file__).with_name("pipelines")  # what `rla init --pipeline` offers
+PIPELINES = Path(__file__).with_name("pipelines")  # the parameter files that `rla init --pipeline` offers

@@ -2,9 +2,9 @@
 
     [{"question_id": "abc301_a", "code_list": ["print(1)", ...]}, ...]    sorted by question_id
 
-This is what its `custom_evaluator` reads (`--custom_output_file`). A program is the last closed block of the reply that
-is fenced as python, else the last closed block; in an environment whose reply is the program itself it is that. A reply
-without one is the empty program, which fails. Every episode counts, those too in which our own sandbox broke.
+Its `custom_evaluator` reads this file (`--custom_output_file`). A program is the last closed block fenced as python in
+the reply, or else the last closed block; if the environment's replies are programs, it is the reply itself. A reply
+without a program becomes an empty program, which fails. Every episode counts, even if our own sandbox failed in it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from rla_programs.coding.importing.livecode import LIVECODE
 from rla_programs.coding.prompts import LONGEST_REPLY, TAGS
 
 FILE = "livecodebench.json"
-SOURCE = f"{LIVECODE}/"  # before the question's id in the source of a problem
+SOURCE = f"{LIVECODE}/"  # prefix of the question's id in a problem's source
 READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply", "action", "valid")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeQuestion:
-    """`name`: the id, of the task where the question's is not `known`. `bare`: a reply is the program itself."""
+    """`name`: the question's id, or the task's if the question's is not `known`. `bare`: the reply is the program
+    itself."""
 
     name: str
     known: bool
@@ -43,8 +44,9 @@ class CodeQuestion:
 def export_livecodebench(
     run: Path, config: Config, *, iteration: int | None, split: str | None, out: Path | None
 ) -> list[str]:
-    """Writes the programs of one evaluation, by default the last of the main split, to `out`, by default `FILE` beside
-    its metrics. Returns lines to tell. Raises UserError where nothing was evaluated, or no task asks for a program.
+    """Write the programs of one evaluation, by default the last one on the main split, to `out`, by default `FILE` next
+    to its metrics. Returns lines for the user. Raises UserError if nothing was evaluated, or if no task asks for a
+    program.
     """
     name = split or config.tasks.test_splits[0]
     evaluated = played_iterations(run, config, name)
@@ -71,7 +73,8 @@ def export_livecodebench(
 
 
 def code_question(task: Task) -> CodeQuestion | None:
-    """None for a task that asks for no program. The payload is a coding problem, or holds one as JSON text."""
+    """None for a task that does not ask for a program. The payload is a coding problem, or contains one as JSON
+    text."""
     own = json_fields(task.payload)
     inner = own.get("problem")
     problem = json_fields(inner) if isinstance(inner, str) else own
@@ -85,7 +88,7 @@ def code_question(task: Task) -> CodeQuestion | None:
 
 
 def json_fields(text: str) -> Mapping[str, Any]:
-    """Empty where it is none."""
+    """The JSON object in `text`; empty if it is not one."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,7 +106,7 @@ def programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str
 
 
 def program_of(step: Mapping[str, Any], *, bare: bool) -> str:
-    """The program that a reply holds; the empty one where it holds none."""
+    """The program in a reply, or an empty one."""
     reply = step["reply"]
     blocks = fenced_blocks(lines_of(reply)) if len(reply) <= LONGEST_REPLY else []
     chosen = [block for block in blocks if block.tag in TAGS] or blocks

@@ -1,4 +1,4 @@
-"""Tables and figures of k answers to a question (`rla_programs.answering.at_k`) and of the use of tools."""
+"""Tables and figures for k answers to a question (`rla_programs.answering.at_k`) and for the use of tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rla_programs.execution.surroundings import PLAYING, surroundings_table
 from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
 
 FIGURES = ("avg", "maj", "pass", "best")
-COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are no shares
+COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are not shares
 
 
 class AnswerTables:
@@ -25,7 +25,7 @@ class AnswerTables:
         return answer_tables(summary)
 
     def named(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """`avg@8` and so on: the estimates of all answers of a question, then of fewer."""
+        """`avg@8` and so on: the estimates for all answers of a question, then for fewer."""
         return {name: figure["estimate"] for name, figure in of_all_answers(row).items()} | smaller(row)
 
     def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -38,7 +38,7 @@ class ToolTables:
     figures = FOLLOWED
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
-        from rla_programs.tool.tool_frames import read_tool_episodes  # brings polars, which takes a while
+        from rla_programs.tool.tool_frames import read_tool_episodes  # imports polars, which takes a while
 
         episodes = read_tool_episodes(trajectories)
         return tool_figures_by_kind(episodes) if held_out else tool_figures(episodes)
@@ -54,14 +54,14 @@ class ToolTables:
 
 
 def of_all_answers(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """`avg@8` and so on of the metrics of an evaluation: the figures of all answers of a question."""
+    """`avg@8` and so on from the metrics of an evaluation: the figures for all answers of a question."""
     found = row.get("at_k", {})
     size = str(found.get("n"))
     return {f"{figure}@{size}": found[figure][size] for figure in FIGURES if size in found.get(figure, {})}
 
 
 def answer_tables(summary: RunSummary) -> list[Table]:
-    """One for each held-out split, and one of its sources where there are several."""
+    """One table for each held-out split, and one of its sources if there are several."""
     made = []
     for found in titled_splits(summary):
         rows = [row for row in found.evaluations if row.get("at_k", {}).get("n", 0) > 1]
@@ -70,7 +70,7 @@ def answer_tables(summary: RunSummary) -> list[Table]:
 
 
 def answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
-    """One line per evaluation: figures of all answers with intervals, then those of fewer."""
+    """One line per evaluation: figures for all answers with intervals, then for fewer."""
     wide = list(dict.fromkeys(name for row in rows for name in of_all_answers(row)))
     narrow = [name for name in dict.fromkeys(name for row in rows for name in smaller(row)) if name not in wide]
     columns = ["iteration"]
@@ -89,7 +89,7 @@ def answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
 
 
 def smaller(row: Mapping[str, Any]) -> dict[str, float]:
-    """`pass@2` and so on: the estimates of fewer than all answers. Of one answer avg says the same."""
+    """`pass@2` and so on: the estimates for fewer than all answers. For one answer they equal avg."""
     found = row.get("at_k", {})
     return {
         f"{figure}@{size}": value["estimate"]
@@ -100,7 +100,7 @@ def smaller(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def source_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
-    """avg of the last evaluation by source; without rows where there is one source."""
+    """avg of the last evaluation by source; no rows if there is only one source."""
     title = joined_title("Answers by source", split)
     found = of_all_answers(rows[-1]) if rows else {}
     sources = next(iter(found.values()))["by_source"] if found else {}
@@ -123,7 +123,8 @@ def interval_row(figure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per run that was given several answers, by its name; `rows`: the metrics of its evaluation."""
+    """One line per run that has several answers per question; `rows`: the metrics of its evaluation, by the run's
+    name."""
     found = {name: of_all_answers(row) for name, row in rows.items() if row.get("at_k", {}).get("n", 0) > 1}
     names = list(dict.fromkeys(name for figures in found.values() for name in figures))
     columns = ["run"]
@@ -177,7 +178,7 @@ def execution_table(summary: RunSummary) -> Table:
 
 
 def tool_table(title: str, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """One line for each that has figures of tools."""
+    """One line for each row with figures of tools."""
     rows = tuple(
         (name, *(number(row.get(key), 2) if key in COUNTED else percent(row.get(key)) for key in TOOL_FIGURES))
         for name, row in lines

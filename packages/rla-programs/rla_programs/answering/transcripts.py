@@ -1,11 +1,11 @@
-"""Conversations that were held elsewhere, taken apart into replies and what was answered to each.
+"""Conversations that were held elsewhere, split into replies and the answers to each.
 
-    messages    {"role", "content", "tool_calls"?}, as OpenAI and Hermes have them: a reply is a message of the
-                assistant, and its answer is whatever follows it. A content is a text, a list of parts with texts, or
-                null.
-    a text      is one reply, unless the prompt of the policy finds calls and results in it (`ReadsTranscripts`)
+    messages    {"role", "content", "tool_calls"?}, as in OpenAI's and Hermes's formats: a reply is a message of the
+                assistant, and its answer is everything that follows it. A content is a string, a list of parts with
+                texts, or null.
+    a string    is one reply, unless the policy's prompt finds calls and results in it (`ReadsTranscripts`)
 
-The answer of a transcript is its last reply. It has none where that reply is a call, or where a result follows it.
+The final answer of a transcript is its last reply. There is none if that reply is a call, or if a result follows it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ROLES_READ = ("system", "developer", "user", "assistant", *RESULTS)
 
 
 class NoTranscript(ValueError):
-    """Messages that are none; the text says why."""
+    """The messages are invalid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidTurn:
-    """A message of the assistant: its text, the name and arguments (as JSON text) of its calls, and what was answered.
+    """A message of the assistant: its text, the name and arguments (as JSON text) of its calls, and the answer to it.
 
-    `answer`: None where nothing was, or nothing that belongs to the episode.
+    `answer`: None if there is none, or none that belongs to the episode.
     """
 
     text: str
@@ -40,7 +40,7 @@ class SaidTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenMessages:
-    """`asked`: what the user has said before the first reply."""
+    """`asked`: the user's text before the first reply."""
 
     asked: str
     turns: tuple[SaidTurn, ...]
@@ -51,8 +51,8 @@ Given = str | GivenMessages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedElsewhere:
-    """An episode that is over. `calls`: how many were made; `told`: whether the transcript says so, which a text
-    without any call does not: it may be the last reply alone. `answered`: whether the last reply is an answer.
+    """A finished episode. `calls`: the number of calls. `told`: whether that number is known; a string without any call
+    may be just the last reply. `answered`: whether the last reply is an answer.
     """
 
     replies: list[str]
@@ -63,7 +63,7 @@ class PlayedElsewhere:
 
 
 def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
-    """What was said, as the environment of `prompt` would have read it."""
+    """The episode as the environment of `prompt` would have read it."""
     reader = prompt if isinstance(prompt, ReadsTranscripts) else None
     turns = (SaidTurn(text=given),) if isinstance(given, str) else given.turns
     replies, answers, calls, last = list[str](), list[str](), 0, 0
@@ -115,14 +115,14 @@ def given_messages(messages: Any) -> GivenMessages:
 
 
 def answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
-    """What the messages after a reply answer to it. What a user says at the very end is no part of the episode."""
+    """The messages after a reply as its answer. A user's message at the very end does not belong to the episode."""
     if not roles or (over and not any(role in RESULTS for role in roles)):
         return None
     return "\n\n".join(texts)
 
 
 def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
-    """Of the calls of a message: a list, its JSON text, or nothing."""
+    """The calls of a message, given as a list, as its JSON text, or as nothing."""
     if isinstance(calls, str):
         try:
             calls = json.loads(calls)
@@ -134,7 +134,7 @@ def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
 
 
 def called_function(call: Any) -> tuple[str, str]:
-    """Name and arguments of a call; arguments that are no JSON stay what the model wrote."""
+    """Name and arguments of a call; arguments that are not JSON stay as the model wrote them."""
     function = call.get("function") or call if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str):

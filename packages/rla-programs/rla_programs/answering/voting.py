@@ -1,11 +1,11 @@
-"""Figures of k answers to a held-out question (`rla_programs.answering.at_k`), and what answers vote in, if an
-environment says so (`Answers`).
+"""Figures for k answers to a held-out question (`rla_programs.answering.at_k`), and the votes of answers, if an
+environment defines them (`Answers`).
 
     estimator   a vote is
-    unbiased    the class of the answer, as the environment sees it: equal answers are one class
-    published   the text that was compared, as it is: `Predicts` says which, elsewhere it is the action
+    unbiased    the class of the answer, as the environment defines it: equal answers are one class
+    published   the exact text that was compared: from `Predicts` if the prompt has it, otherwise the action
 
-An action that could not be read or was cut has no vote, unless `Predicts` finds one in what was said before.
+An action that could not be parsed or was cut has no vote, unless `Predicts` finds one in the earlier replies.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidEpisode:
-    """What was said in an episode: its actions, and what was answered to each. `ended`: the last action could be read
-    and was not cut.
+    """The texts of an episode: its actions, and the answer to each. `ended`: the last action could be parsed and was
+    not cut.
     """
 
     task_id: str
@@ -38,7 +38,7 @@ class SaidEpisode:
     ended: bool
 
 
-ClassOf = Callable[[SaidEpisode], str | None]  # what an episode votes for
+ClassOf = Callable[[SaidEpisode], str | None]  # the class that an episode votes for
 Voted = tuple[EvaluatedEpisode, str | None]  # an episode, and the class of its answer
 
 
@@ -62,7 +62,7 @@ def voted_episodes(trajectories: Path, class_of: ClassOf | None) -> Iterator[Vot
 
 
 def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
-    """Of a trajectory row with `SAID` that has a step."""
+    """From a trajectory row with the columns `SAID` and at least one step."""
     steps = row["steps"]
     return SaidEpisode(
         task_id=row["task_id"],
@@ -74,7 +74,7 @@ def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
 
 def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimator) -> dict[str, Any]:
     """The figures of all episodes that count: each task is a question, and its kind is its source. `classes`: answers
-    have some.
+    have classes.
     """
     groups: dict[str, list[Voted]] = {}
     for one, vote in voted:
@@ -92,7 +92,7 @@ def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimato
 
 
 def class_of_answers(config: Config, tasks: Iterable[Task]) -> ClassOf | None:
-    """What an episode of one of `tasks` votes for; nothing where answers of this environment have no classes."""
+    """The vote of an episode of one of `tasks`; None if answers of this environment have no classes."""
     chosen = environment(config.env.name)
     if not isinstance(chosen, Answers):
         return None

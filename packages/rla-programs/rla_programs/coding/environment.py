@@ -1,4 +1,4 @@
-"""Coding as the stages see it: problems, programs, tests that the reward model writes, and changed problems.
+"""Coding as an environment: problems, programs, tests that the reward model writes, and changed problems.
 
 An episode is one question and one program; the reward model writes tests for a task instead of judging steps.
 """
@@ -45,7 +45,7 @@ class Coding:
         check_coding(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Built-in problems; fewer than asked for where there are no more."""
+        """Built-in problems; fewer than requested if there are no more."""
         return builtin_problems(
             seed=seed,
             count=config.tasks.count(split),
@@ -57,7 +57,7 @@ class Coding:
         )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
-        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        """An episode with its own sandbox; the episodes of a stage share one (`service`)."""
         return LoneExamination(problem_of(task.payload), coding_params(config).execution)
 
     def service(self, config: Config) -> CodingService:
@@ -96,7 +96,7 @@ class Coding:
         return lesson_of(task, writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """What a small model may read and write: the built-in problems of training, and those of the pool."""
+        """Texts that a small model may read and write: the built-in training problems, and the problems of the pool."""
         policy, tests = self.policy_prompt(config), writing_prompt(config)
         yield from texts_of_builtin(policy, tests, seed=config.seed)
         for task in tasks:
@@ -143,5 +143,5 @@ class Coding:
 
 
 def writing_prompt(config: Config) -> WritingPrompt:
-    """How the reward model is asked for tests: by `judge.prompt`."""
+    """The prompt that asks the reward model for tests, chosen by `judge.prompt`."""
     return PublishedTestPrompt() if config.judge.prompt == "published" else PlainTestPrompt()

@@ -1,4 +1,4 @@
-"""The tables of a report about programs and the tests written for them; other environments have no rows here."""
+"""The tables of a report about programs and the tests written for them; empty for other environments."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def program_tables(summary: RunSummary) -> list[Table]:
 
 
 def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """One line per iteration that was measured by programs. Of pass@k and best of n the smallest and the largest k, n
-    are shown, so that a line fits a terminal; the report as JSON has all.
+    """One line per iteration that has metrics of programs. For pass@k and best of n only the smallest and the largest k
+    and n are shown, so that a line fits a terminal; the report as JSON has all.
     """
     found = [row for row in rows if "pass_at_1" in row]
     known = [[key for key in keys if any(row.get(key) is not None for row in found)] for keys in (PASSED, CHOSEN)]

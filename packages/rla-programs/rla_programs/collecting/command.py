@@ -1,4 +1,4 @@
-"""The command `collect`. `rla --help` imports this module, so it imports nothing heavy."""
+"""The command `collect`. `rla --help` imports this module, so it must not import heavy modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from rla.pipeline.context import StageSpec
 
-CONVERSATIONS = "0/conversations"  # the artifact, which is its path below the run
+CONVERSATIONS = "0/conversations"  # the artifact: a path below the run
 
 COLLECT = StageSpec(
     name="collect",

@@ -1,17 +1,17 @@
 """Conversations of a file in the published layout, as Parquet or JSON lines.
 
-| column | what it holds |
+| column | content |
 |---|---|
 | `messages` | list of {role, content, tool_calls?}; a call is {function: {name, arguments}} |
-| `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` beside it |
-| `content` | a text, or a list of parts that hold texts, which are joined |
-| `reasoning_content` | thoughts of the assistant, as `THOUGHTS` names them: `<think>` tags before the content |
+| `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` next to it |
+| `content` | a string, or a list of parts with texts, which are joined |
+| `reasoning_content` | thoughts of the assistant, under a name in `THOUGHTS`: `<think>` tags before the content |
 | `arguments` of a call | an object, or JSON text; missing or empty ones are an empty object |
-| `tools` | list of schemas, or its JSON text; may be absent |
-| `enable_thinking` | ignored: no template that trains (`chat_tokens`) prints anything else for it |
+| `tools` | list of schemas, or its JSON text; optional |
+| `enable_thinking` | ignored: no template that trains (`chat_tokens`) prints anything different for it |
 
-Roles are `system`, `user`, `assistant` and `tool`, or what others call them (`ROLE`). Arrow pads structs with the keys
-of other rows. Nulls among arguments are therefore dropped, at every depth.
+Roles are `system`, `user`, `assistant` and `tool`, or other names for them (`ROLE`). Arrow pads structs with the keys
+of other rows, so nulls among arguments are dropped, at every depth.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rla.store.texts import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
-SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about
+SOURCES = ("source", "data_source", "ability")  # columns that may name the source of a conversation
 
 
 CALLS = ("function_call", "tool_call")  # roles of ShareGPT whose value is a call
@@ -45,12 +45,12 @@ THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # keys of a message, 
 
 
 class NotAConversation(ValueError):
-    """A row that holds none; the message says why."""
+    """A row that is not a conversation; the message says why."""
 
 
 def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: None) -> list[Conversation]:
-    """The conversations of a shard folder, of a file, or of all files of a folder. `tell` gets a line on what was left
-    out. Raises UserError where there is none.
+    """The conversations of a shard folder, of a file, or of all files of a folder. `tell` gets a line about rows that
+    were left out. Raises UserError if there are none.
     """
     files = parts_of_source(path)
     if files == [path] and path.is_dir():
@@ -73,7 +73,7 @@ def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: N
 
 
 def parts_of_source(path: Path) -> list[Path]:
-    """What a source of conversations is made of, each with a digest of its own: a shard itself, or the files of a
+    """The parts of a source of conversations, each with a digest of its own: the shard itself, or the files of a
     folder.
     """
     if not path.is_dir() or any((path / name).is_file() for name in (MANIFEST, STARTED)):
@@ -112,7 +112,7 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
 
 
 def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """The messages, those of a system and of a developer at their beginning joined."""
+    """The messages, with system and developer messages at the beginning joined into one."""
     first = next((place for place, one in enumerate(messages) if one.role != "system"), len(messages))
     if any(one.role == "system" for one in messages[first:]):
         raise NotAConversation("a system message that is not the first")
@@ -123,7 +123,8 @@ def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
 
 
 def _message(one: Any) -> ChatMessage:
-    said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None  # Parquet has nulls for keys
+    # Parquet has nulls for missing keys
+    said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None
     said = said.lower() if isinstance(said, str) else said
     if not isinstance(said, str) or said not in ROLE:
         raise NotAConversation(f"a message whose role is none of {', '.join(ROLE)}")
@@ -160,7 +161,7 @@ def is_thought(part: Any) -> bool:
 
 
 def _thought(part: Mapping[str, Any]) -> str:
-    """The text of a part that is a thought: under `text`, or under the name of its type."""
+    """The text of a thought: under `text`, or under the name of its type."""
     return _text(next((part[key] for key in ("text", *THOUGHTS) if part.get(key)), ""))
 
 
@@ -170,7 +171,7 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(function, Mapping) or not isinstance(name, str):
         raise NotAConversation("a call without a name")
     arguments = function.get("arguments")
-    for _ in range(2):  # some write JSON text as JSON text
+    for _ in range(2):  # some files have JSON text inside JSON text
         arguments = (_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
     arguments = arguments if isinstance(function.get("arguments"), str) else without_nulls(arguments)
     arguments = {} if arguments is None else arguments
@@ -180,7 +181,7 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Nested data without the keys whose value is null, which Arrow has put there."""
+    """Nested data without the keys whose value is null, which Arrow has added."""
     if isinstance(value, Mapping):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
@@ -203,7 +204,7 @@ def _json(text: str) -> Any:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
-    """Where each row stands, counted from 1, and its content. Empty lines are no rows."""
+    """The position of each row, counted from 1, and its content. Empty lines do not count as rows."""
     if file.suffix == ".parquet":
         with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
             rows = chain.from_iterable(

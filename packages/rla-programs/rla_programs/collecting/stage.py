@@ -1,4 +1,4 @@
-"""`collect`: conversations for the warm start, of a teacher that plays or of what was played before."""
+"""`collect`: conversations for the warm start, from a teacher that plays or from earlier episodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rla_programs.collecting.conversing import named_conversations
 from rla_programs.collecting.published import parts_of_source
 from rla_programs.collecting.shard import choose_conversations, play_conversations
 
-PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
+PLAYED = ("trajectories", "scores", "conversations")  # options that name earlier episodes
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Plays what an interrupted call has left; returns counts and where the shard lies."""
+    """Play the episodes that an interrupted call has left; returns counts and the path of the shard."""
     given = {name: [Path(one) for one in ctx.options.get(name, ())] for name in PLAYED}
     given["conversations"] = [
         path for one in given["conversations"] for path in named_conversations(str(one), where="--conversations")
@@ -31,7 +31,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if {"slice", "workers"} & ctx.options.keys():
         raise UserError("--slice and --workers divide what is played; leave them out with --trajectories")
     inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
-    writer = opened(ctx, inputs, WHOLE)  # what is chosen is compared with all others
+    writer = opened(ctx, inputs, WHOLE)  # each chosen conversation is compared with all others
     if not writer.complete:
         choose_conversations(
             ctx, writer, trajectories=given["trajectories"], scores=given["scores"], files=given["conversations"]

@@ -1,7 +1,7 @@
-"""Boxes without walls: resource limits, no processes and no sockets, but every file that the user may read or write.
+"""Boxes without isolation: resource limits, no processes and no sockets, but access to all of the user's files.
 
-For programs that are trusted, where bubblewrap and SandboxFusion are not to be had: never chosen by itself. A program
-has a private folder to work in, is alone in its process group, and cannot leave it.
+For trusted programs if bubblewrap and SandboxFusion are not available; never chosen automatically. A program works in a
+private folder, is alone in its process group, and cannot leave it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rla_programs.execution.local import LocalRequest, LocalSandbox
 
 CONTROLLER = Path(controller.__file__).read_bytes()
 PREFIX, REMOVED = "rla-program-", "rla-removed-"
-NEWBORN_S = 60.0  # a folder that is younger may not be held yet
+NEWBORN_S = 60.0  # a younger folder may not be locked yet
 
 
 def launch_program(request: LocalRequest) -> Launch:
@@ -50,7 +50,8 @@ def launch_program(request: LocalRequest) -> Launch:
 
 
 def held_folder(folder: Path) -> int:
-    """A descriptor that says, as long as this process lives, that the folder is in use. Raises OSError where it is."""
+    """A descriptor whose lock marks the folder as in use as long as this process lives. Raises OSError if it is in
+    use."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,10 +62,10 @@ def held_folder(folder: Path) -> int:
 
 
 def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
-    """Folders that stages of this user have left behind because they were killed."""
+    """Remove folders that killed stages of this user have left behind."""
     for name in (PREFIX, REMOVED):
         for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
-            with contextlib.suppress(OSError):  # gone meanwhile, in use, somebody else's
+            with contextlib.suppress(OSError):  # already gone, in use, or another user's
                 status = folder.lstat()
                 if status.st_uid == os.geteuid() and status.st_mtime < time.time() - older_than_s:
                     held = held_folder(folder)
@@ -73,8 +74,8 @@ def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Also folders that a program has closed to everybody, or nested deeper than a path can say or a stack can follow.
-    What cannot be removed stays: that is no fault of the run.
+    """Remove a folder, even if a program has denied access to it, or nested it deeper than paths or recursion allow.
+    The rest of a folder that cannot be removed stays, because the run is not to blame.
     """
     with contextlib.suppress(OSError):
         top = Path(tempfile.mkdtemp(prefix=REMOVED))
@@ -92,13 +93,13 @@ def remove(folder: Path) -> None:
 
 
 def lifted(folder: Path, target: Path) -> Path:
-    """`target`, which the folder has become; it can be read. Raises OSError."""
-    folder.chmod(0o700)  # also: a folder that is closed cannot be moved
+    """The folder, made readable and moved to `target`. Raises OSError."""
+    folder.chmod(0o700)  # an inaccessible folder cannot be moved either
     return folder.rename(target)
 
 
 def rlimits(*, workers: int) -> LocalSandbox:
-    """Raises UserError where programs cannot be confined at all."""
+    """Raises UserError if programs cannot be confined at all."""
     remove_abandoned()
     sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
     if refusal := sandbox.refusal():

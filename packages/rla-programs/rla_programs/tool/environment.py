@@ -1,4 +1,4 @@
-"""Tool use as the stages see it: questions, a Python interpreter, checked answers, and a judge of each round."""
+"""Tool use as an environment: questions, a Python interpreter, checked answers, and a judge of each round."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Tool:
         check_tool(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Generated questions of `tasks.kinds`, in turn; fewer than asked for where there are no more."""
+        """Generated questions of `tasks.kinds`, in turn; fewer than requested if there are no more."""
         return builtin_questions(
             kinds=config.tasks.kinds_of(split) or DEFAULT,
             level=tool_params(config).level,
@@ -74,7 +74,7 @@ class Tool:
         )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
-        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        """An episode with its own sandbox; the episodes of a stage share one (`service`)."""
         return LoneToolEpisode(question_of(task), tool_params(config))
 
     def service(self, config: Config) -> ToolService:
@@ -92,7 +92,7 @@ class Tool:
         return round_judge(config)
 
     def answer(self, task: Task, config: Config, reply: str) -> str | None:
-        """A call is no answer, be it malformed or not. Programs vote as they are."""
+        """None for a call, malformed or not, which is not an answer. Programs vote as they are."""
         said = self.prediction(task, config, [reply], [], ended=True)
         whole = tool_params(config).answer == "published"
         if said is None or (whole and call_format(config).parse(reply).calls):
@@ -102,7 +102,7 @@ class Tool:
     def prediction(
         self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
     ) -> str | None:
-        """With `env.own.answer: published` from the whole response, whatever has ended it."""
+        """With `env.own.answer: published` from the whole response, whatever ended it."""
         if tool_params(config).answer == "published":
             return said_answer(question_of(task), whole_response(actions, answers), published=True)
         called = not actions or not ended or call_format(config).parse(actions[-1]).calls
@@ -128,8 +128,8 @@ class Tool:
         return labels_seen(task, call_format(config), steps)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """The questions of the pool, how good and weak teachers answer them, and what the judge may say: nothing that
-        is known beforehand with `judge.prompt: published`.
+        """The questions of the pool, the answers of good and weak teachers, and the judge's verdicts. With
+        `judge.prompt: published` no verdict is known beforehand.
         """
         verdicts, tool = self.judge_prompt(config).replies(), tool_params(config).has_tool
         return question_texts(tasks, call_format(config), seed=config.seed, verdicts=verdicts, tool=tool)
@@ -155,7 +155,8 @@ class Tool:
         return task_likeness(task)
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """Questions of a family are proven as they are made; what a language model has written, by programs."""
+        """Questions of a family are proven when they are made; questions that a language model has written, by
+        programs."""
         own = tool_params(config)
         return AnswerProof(PythonTool(own.execution), ask=ask, solvers=own.solvers, agreement=own.agreement)
 

@@ -4,9 +4,10 @@
     {"name": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}
     </tool_call>
 
-A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
-breaks and backslashes that a model forgot to escape are read (`rla_bridges.lenient_json`). A call whose body is no JSON
-ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
+A call ends at the end of its JSON, followed by the closing tag, so a tag inside the code belongs to the code. Line
+breaks and backslashes that a model forgot to escape are accepted (`rla_bridges.lenient_json`). A call whose body is not
+JSON ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are parsed, each in one pass over the
+reply.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNCLOSED = f"The call is not closed: write {CLOSE} after its JSON object."
 
 
 class HermesFormat:
-    """`CallFormat` of models whose chat template knows tools."""
+    """`CallFormat` of models whose chat template supports tools."""
 
     schemas: tuple[Mapping[str, Any], ...] = (SCHEMA,)
     role = "tool"
@@ -39,7 +40,7 @@ class HermesFormat:
         return turn_of(after_thinking(reply), START, lambda reply, start: hermes_call(reply, start.end()), gap=1)
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """As the templates do. A name with quotation marks is escaped, which the templates leave out."""
+        """As the templates do, except that a name with quotation marks is escaped."""
         return "\n".join(([text] if text else []) + [written(call) for call in calls])
 
 
@@ -49,7 +50,7 @@ def written(call: ToolCall) -> str:
 
 
 def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
-    """The call whose body begins at `start`, and where the reply goes on after it."""
+    """The call whose body begins at `start`, and the position after it."""
     closing, body = reply.find(CLOSE, start), skipped(reply, start)
     try:
         value, end = lenient_decode(reply, body)
@@ -66,7 +67,7 @@ def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
 
 
 def failed_call(reply: str, start: int, closing: int, fault: str) -> tuple[Malformed, int]:
-    """A body that could not be read, up to the next closing tag."""
+    """A body that could not be parsed, up to the next closing tag."""
     if closing < 0:
         return Malformed(reason=UNCLOSED), len(reply)
     if not reply[start:closing].strip():
@@ -97,8 +98,8 @@ def call_of(value: Any) -> ToolCall | Malformed:
 
 
 def arguments_given(given: Any) -> Any:
-    """The arguments of a call, which may be JSON text, as in the protocol of OpenAI. Missing or empty ones are an
-    empty object; None for a text that is not JSON.
+    """The arguments of a call, which may be JSON text, as in OpenAI's protocol. Missing or empty ones are an empty
+    object; None for a text that is not JSON.
     """
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
@@ -109,7 +110,7 @@ def arguments_given(given: Any) -> Any:
 
 
 def utf8_can_write(name: str, arguments: dict[str, Any]) -> bool:
-    """Whether UTF-8 can write all texts of a call; its nesting is bounded already."""
+    """Whether all texts of a call can be encoded as UTF-8; its nesting is limited already."""
     try:
         f"{name}{json.dumps(arguments, ensure_ascii=False)}".encode()
     except UnicodeEncodeError:

@@ -1,7 +1,8 @@
 """Questions of public data sets as tasks: from a Parquet, JSON or JSON lines file, a folder's split, or the Hub.
 
-Rows are read in a process of its own, whose memory is limited (`rla_programs.coding.importing.apart`). A row that is no
-question is left out and counted with the reason; no question at all is a UserError. Equal questions are one.
+Rows are read in a separate process with a memory limit (`rla_programs.coding.importing.apart`). A row that is not a
+question is left out and counted by reason; if no question is found, that is a UserError. Duplicate questions are
+imported once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ AGAIN = "the same question again"
 
 @dataclass(slots=True)
 class ImportedQuestions:
-    """The questions in order, the rows that are none by reason, and how many tests were left out."""
+    """The questions in order, the invalid rows by reason, and the number of tests that were left out."""
 
     questions: list[Question] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -43,7 +44,7 @@ class ImportedQuestions:
     as_text: list[str] = field(default_factory=list)  # answers that cannot be compared by value
 
     def summary(self) -> str:
-        """One line for people: what was read, of which source, and what was not."""
+        """One line for the user: rows that were read, by source, and rows that were not."""
         sources = Counter(question.source for question in self.questions)
         named = ", ".join(f"{count} {source}" for source, count in sources.most_common(8))
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
@@ -69,8 +70,8 @@ def import_questions(
 ) -> list[Task]:
     """The questions of a file, of a folder's `split`, or of `hub:owner/name[@revision][:folder or file]` as tasks.
 
-    `tell` gets a line on what was read and what was left out. Raises UserError where a file cannot be read, its layout
-    is unknown, or there is no question at all.
+    `tell` gets a line about imported and skipped rows. Raises UserError if a file cannot be read, if its layout is
+    unknown, or if there is no question at all.
     """
     found = found_questions(
         path, split=split, layout=layout, limit=limit, max_tests=max_tests, max_test_chars=max_test_chars
@@ -124,13 +125,13 @@ def found_questions(
 
 
 def asked_question(found: FoundQuestion) -> Question:
-    """The question of a task. An answer that names an option of the question, and not its text alone, is a choice."""
+    """The question of a task. An answer that names an option of the question, and not only its text, is a choice."""
     check, answer, options = found.check, found.answer, options_in(found.text)
     letter = choice_in(answer, options) if check == "math" else None
     if letter in options and plain_words(answer).casefold() != plain_words(options[letter]).casefold():
         check, answer = "choice", letter
     return Question(
-        text=harmless(found.text),  # some tokenizers make control tokens of tags that are not marked as special
+        text=harmless(found.text),  # some tokenizers turn tags that are not marked as special into control tokens
         check=cast(Check, check),
         answer=answer,
         source=found.source,

@@ -2,21 +2,21 @@
 
 | step | score | reason |
 |---|---|---|
-| a call whose result is the right answer, or a step of the teacher's way to it | +1 | `CALCULATES` |
+| a call whose result is the right answer, or a step of the teacher's solution | +1 | `CALCULATES` |
 | a call with another result | -1 | `MISSES` |
-| a round of whose calls none ran without an error (by their statuses), or none printed anything | -1 | `FAILED` |
+| a round in which no call ran without an error (by status), or none printed anything | -1 | `FAILED` |
 | a program that was sent before in the episode | -1 | `REPEATED` |
-| an answer that is right, and that a result says | +1 | `READ` |
-| an answer that is right, and that no result says | +1 | `UNREAD` |
-| an answer that is wrong as the last result is, or another than it | -1 | `MISLED`, `IGNORED` |
+| a right answer that a result contains | +1 | `READ` |
+| a right answer that no result contains | +1 | `UNREAD` |
+| a wrong answer that equals the last result, or differs from it | -1 | `MISLED`, `IGNORED` |
 | a wrong answer without any result | -1 | `GUESSED` |
 
-`labels_seen` reads what the tool really answered, so it labels episodes of any model. `labels_of_actions` has the
-actions alone, and nothing is run here: it knows what the teacher's programs print, what programs of our families'
-shapes print, and what is told of calls that cannot be read or compiled. Where it meets another program it labels
-nothing rather than guess.
+`labels_seen` reads the tool's real answers, so it labels episodes of any model. `labels_of_actions` has only the
+actions, and nothing is run here: it knows the outputs of the teacher's programs and of programs that match our
+families, and the messages for calls that cannot be parsed or compiled. If it meets any other program, it gives no
+labels instead of guessing.
 
-There is ground truth about questions that a family has made (`Question.family`), and about no others.
+Only questions made by a family (`Question.family`) have ground truth.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ CALCULATES, MISSES = "it computes what is asked", "it computes something else"
 FAILED, REPEATED = "the call failed", "the call was made before"
 READ, UNREAD = "the answer is the result", "the answer is right"
 MISLED, IGNORED, GUESSED = "the result was wrong", "the answer is not the result", "no result says so"
-LONGEST_COMPILED = 2000  # characters of a program that is compiled to see whether it can be
+LONGEST_COMPILED = 2000  # characters of a program that is compiled to check its syntax
 ROUND_REASONS = (CALCULATES, MISSES, FAILED, REPEATED, READ, UNREAD, MISLED, IGNORED, GUESSED)
 SUCCEEDED = STATUSES[ExitStatus.OK]
 
 
 def labels_seen(task: Task, calls: CallFormat, steps: Sequence[SeenStep]) -> list[Labelled]:
-    """One label per step, the end of the episode included. None where nothing is known of the question."""
+    """One label per step, including the end of the episode. Empty if nothing is known about the question."""
     asked = question_of(task)
     known = known_question(asked)
     if known is None:
@@ -72,8 +72,8 @@ def labels_seen(task: Task, calls: CallFormat, steps: Sequence[SeenStep]) -> lis
 def labels_of_actions(
     task: Task, calls: CallFormat, own: ToolParams, actions: Sequence[str], *, others: int = 0, seed: int = 0
 ) -> list[list[Labelled]]:
-    """Per step the action, then up to `others` of the replies that a good and a weak teacher give in its place. Empty
-    where the tool's answer to an action is not known without running it.
+    """For each step the action, then up to `others` of the replies that a good and a weak teacher give instead. Empty
+    if the tool's answer to an action is not known without running it.
     """
     asked = question_of(task)
     known = known_question(asked)
@@ -93,7 +93,7 @@ def labels_of_actions(
 
 
 def known_question(asked: Question) -> Made | None:
-    """What a family knows of the question; where the family has no teacher, its answer alone."""
+    """The family's knowledge of the question; if the family has no teacher, only its answer."""
     try:
         found = remade(asked)
         item = package_and_item(asked)
@@ -114,7 +114,7 @@ def label_of_step(
 
 
 def right_answer(asked: Question, text: str) -> bool:
-    """Whether a generated question accepts the text. Only verifiers that run nothing are asked (`answer_score`)."""
+    """Whether a generated question accepts the text. Only verifiers that run nothing are used (`answer_score`)."""
     if text.strip() == asked.answer:
         return True
     if asked.check == "number":
@@ -125,7 +125,7 @@ def right_answer(asked: Question, text: str) -> bool:
 
 
 def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
-    """A reply with what the environment answers to it, without running anything; None where that is not known."""
+    """A reply with the environment's answer to it, without running anything; None if that is unknown."""
     read = calls.parse(action).calls
     if not read:
         return SeenStep(action=action, answer=TAKEN)
@@ -145,8 +145,8 @@ def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, 
 def replies_instead(
     task: Task, asked: Question, calls: CallFormat, results: Sequence[str], rng: random.Random
 ) -> list[str]:
-    """What might be replied after `results`: the teacher's call, a slip, a broken call, the last result, a guess. None
-    twice. A right answer that no result says is left out: a judge cannot know that it is right.
+    """Possible replies after `results`, without duplicates: the teacher's call, a slip, a broken call, the last result,
+    a guess. A right answer that no result contains is left out, because a judge cannot know that it is right.
     """
     if remade(asked) is None:
         return []
@@ -161,8 +161,8 @@ def replies_instead(
 
 
 def failed_round(step: SeenStep) -> bool:
-    """Whether the calls of a step computed nothing that can be read. What a program prints decides nothing: it may look
-    like an error.
+    """Whether the calls of a step computed nothing readable. The text of the output does not decide, because it may
+    look like an error.
     """
     return SUCCEEDED not in step.statuses or step.answer.strip() == SILENT
 
@@ -193,7 +193,7 @@ def _judged_answer(asked: Question, action: str, before: Sequence[SeenStep]) -> 
 
 
 def _printed(asked: Question, known: Made, code: str) -> tuple[str, str] | None:
-    """The result with its status, by what is known most cheaply first."""
+    """The result with its status, from the cheapest source that knows it."""
     taught = {one.program: one.printed for one in known.rounds}
     if code in taught:
         return taught[code], SUCCEEDED

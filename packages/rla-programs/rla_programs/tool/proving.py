@@ -1,9 +1,9 @@
-"""Whether a rewritten question has the answer that its writer claims: shown by programs, never by a model's word.
+"""Whether a rewritten question has the answer that its writer claims: proven by programs, never by a model's word.
 
-    ask       `solvers` programs of the language model, written from the question alone; it is not told the answer
-    run       each in the sandbox; a program that prints a constant and computes nothing is no witness
-    accept    where at least a share of `agreement` of the programs asked for print the claimed number, and among these
-              two are of different text
+    ask       `solvers` programs of the language model, written from the question alone, without the answer
+    run       each in the sandbox; a program that prints a constant and computes nothing does not count
+    accept    if at least a share `agreement` of the requested programs print the claimed number, and at least two of
+              these have different texts
 
 A question that a family has made needs no proof: its answer is computed.
 """
@@ -26,7 +26,7 @@ from rla_programs.tool.calls import TOOL, ToolCall
 from rla_programs.tool.episode import Caller
 from rla_programs.tool.questions import Question, question_of
 
-WITNESSES = 2  # programs of different text that have to agree, however few are asked for
+WITNESSES = 2  # programs with different texts that have to agree, however few are requested
 NOBODY = "no language model is there to write programs for the question"
 ASKED = (
     "Write a Python 3 program that computes the answer to the question below and prints the number alone. It has to "
@@ -54,7 +54,7 @@ class AnswerProof:
         self._reader = PublishedProgramPrompt()
 
     async def __call__(self, task: Task) -> str:
-        """Why the question is refused; empty where it is proven."""
+        """The reason for refusing the question; empty if it is proven."""
         asked = question_of(task)
         if asked.family is not None:
             return ""
@@ -92,7 +92,7 @@ def program_messages(asked: Question) -> list[Message]:
 
 
 def computes(program: str) -> bool:
-    """Whether the program does more than to print constants; it is parsed and not run."""
+    """Whether the program does more than print constants; it is parsed and not run."""
     tree = parsed(program)
     return tree is not None and any(_computing(node) for node in ast.walk(tree))
 

@@ -25,7 +25,7 @@ class PageParameter:
     values: tuple[int, ...]
 
     def beyond(self, value: int, *, harder: bool) -> tuple[int, ...]:
-        """The values on one side of another, the nearest first."""
+        """The values on one side of `value`, the nearest first."""
         if harder:
             return tuple(one for one in self.values if one > value)
         return tuple(one for one in reversed(self.values) if one < value)

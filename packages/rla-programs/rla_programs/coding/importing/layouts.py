@@ -1,4 +1,4 @@
-"""Which data set a file is of, told by its columns."""
+"""The data set that a file belongs to, recognised by its columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rla_programs.coding.importing.mbpp import mbpp
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Columns that no other layout has together, and how a row becomes a problem (or raises `InvalidProblem`)."""
+    """Columns that no other layout has together, and a function that makes a problem of a row (or raises
+    `InvalidProblem`)."""
 
     columns: frozenset[str]
     read: Callable[[Mapping[str, Any]], Problem]
@@ -46,7 +47,7 @@ def data_layout_of(columns: Iterable[str], *, where: str) -> DataLayout:
 
 
 def layout_named(name: str) -> DataLayout:
-    """The layout of this name. Raises `UserError`."""
+    """The layout with this name. Raises `UserError`."""
     if name not in LAYOUTS:
         raise UserError(f"env.own.layout: layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
     return LAYOUTS[name]

@@ -6,9 +6,9 @@
     import_prefix, test_code, entry_point
                                 a function with lines `assert candidate(a=1, b=2) == 3`, called with the entry point
 
-Assertions are parsed and never run: calls with literals are accepted, anything else is no problem of ours. The names of
-arguments are dropped, so each assertion has to give them in one and the same order, that of the signature where the
-question shows it.
+Assertions are parsed and never run: calls with literals are accepted, and problems with anything else are refused. The
+names of arguments are dropped, so all assertions have to give them in the same order, which must be that of the
+signature if the question shows it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
 
 
 def _positional(node: ast.stmt, orders: set[tuple[str, ...]]) -> str:
-    """The assertion with its named arguments in their places."""
+    """The assertion with its named arguments as positional ones."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "candidate":
             if any(one.arg is None for one in inner.keywords):
@@ -150,7 +150,7 @@ def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def in_signature(question: str, function: str, names: Sequence[str]) -> bool:
-    """Whether the names are in the order of the function's signature in the question, where it has one."""
+    """Whether the names are in the order of the function's signature, if the question has one."""
     _, found, after = question.partition(f"def {function}(")
     words = WORD.findall(after.partition(")")[0])
     places = [words.index(name) if name in words else -1 for name in names]

@@ -1,13 +1,14 @@
-"""The RL layout of verl, and the evaluation file of LiveCodeBench, which is near it.
+"""The RL layout of verl, and the evaluation file of LiveCodeBench, which is similar.
 
     data_source    names the source; one with "code" in it, or the ability code, asks for a program
-    prompt         a list of {role, content}: texts of the system and of the user, of nobody else
+    prompt         a list of {role, content}, only with the roles system and user
     ability        the field
     reward_model   {ground_truth, style}; ground truths of code rows are tests (`code_tests`)
-    problem        in place of `prompt`: the question (evaluation file; `reward_model` and `extra_info` are JSON texts)
-    question_id    what the official runner of LiveCodeBench calls the question: a column, or a field of `extra_info`
+    problem        instead of `prompt`: the question (evaluation file; `reward_model` and `extra_info` are JSON texts)
+    question_id    the question's id for the official runner of LiveCodeBench: a column, or a field of `extra_info`
 
-A ground truth that is a list of one text (Skywork writes it as JSON) is that text; of several, each is right.
+A ground truth that is a list of one string (Skywork writes it as JSON) is that string; with several strings, each is
+right.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from rla_programs.tool.importing.found import (
 )
 
 TOLD = ("system", "user")
-# The scorer of the published runs (`prime_code` of verl) has the runner of APPS.
+# The scorer of the published runs (`prime_code` of verl) uses the runner of APPS.
 PUBLISHED_LIMITS: dict[str, Any] = {"memory_limit_mb": 1024, "prelude": contests.OFFICIAL_IMPORTS}
-EXAMPLES = 3  # that are shown
+EXAMPLES = 3  # examples shown
 LONGEST_EXAMPLE = 2000  # characters
 
 
@@ -67,14 +68,14 @@ def evaluated_livecode(row: Row) -> FoundQuestion:
 
 
 def further_columns(row: Row) -> Row:
-    """`extra_info`; empty where it cannot be read, because no question depends on it."""
+    """`extra_info`; empty if it cannot be parsed, because no question depends on it."""
     with contextlib.suppress(InvalidProblem):
         return mapping(row.get("extra_info"), "extra_info")
     return {}
 
 
 def with_examples(question: str, tests: Sequence[Test]) -> str:
-    """The question and the first short tests that it does not show. Only for files whose tests are no secret."""
+    """The question and the first short tests that it does not show. Only for files whose tests are not secret."""
     pairs = [(test.input.strip(), test.output.strip()) for test in tests if isinstance(test, StdioTest)]
     short = [pair for pair in pairs if len(pair[0]) + len(pair[1]) <= LONGEST_EXAMPLE]
     unseen = [pair for pair in short[:EXAMPLES] if not all(part in question for part in pair)]
@@ -87,7 +88,7 @@ def asks_for_program(source: str, ability: str) -> bool:
 
 
 def prompt_text(prompt: Any) -> str:
-    """What the system and the user say, in order. Raises `InvalidProblem` where anybody else says something."""
+    """The texts of the system and the user, in order. Raises `InvalidProblem` for any other role."""
     turns = sequence(parsed_column(prompt, "prompt") if isinstance(prompt, str) else prompt, "prompt")
     said = []
     for turn in turns:
