@@ -36,5 +36,5 @@ def refuse_other_code(digest: str) -> None:
     if digest != code_digest():
         raise UserError(
             f"node {platform.node()} runs other code of rla (it is {__version__}) than the stage; install the same on "
-            "all nodes, and start Ray there anew"
+            "all nodes, and restart Ray there"
         )

@@ -26,7 +26,7 @@ def list_engines(address: Address = "auto") -> None:
         for name, state in found.items():
             typer.echo(f"{name}: {engine_line(state)}")
         if not found:
-            typer.echo("no engine stands on the cluster; the first stage with generator.backend: ray starts them")
+            typer.echo("no engine runs on the cluster; the first stage with generator.backend: ray starts them")
 
     guard(listed)
 

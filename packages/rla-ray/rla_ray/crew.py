@@ -47,7 +47,7 @@ def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
         lower = "launch.own.cpus" if not gpus else "launch.own.cpus or launch.own.gpus"
         raise UserError(
-            f"launch.own: a worker is to have {crew.each}, and no node of the cluster has that (they have {has}); "
+            f"launch.own: each worker needs {crew.each}, and no node of the cluster has that (they have {has}); "
             f"lower {lower}, or add nodes"
         )
     if wanted.workers > sum(room):
@@ -77,8 +77,8 @@ def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -
     if not workers or workers < config.own.fewest:
         least = f"{group} of a group (launch.replicas)" if group > config.own.fewest else f"{config.own.fewest}"
         raise UserError(
-            f"launch.training ray: what is left of the cluster has room for {left} workers of {crew.each} each, fewer "
-            f"than {least}; add nodes and call the same again, which goes on from the last saved update"
+            f"launch.training ray: the rest of the cluster has room for {left} workers of {crew.each} each, fewer "
+            f"than {least}; add nodes and repeat the call, which continues from the last saved update"
         )
     groups = workers // group if crew.replicas > 1 else 1
     return replace(crew, workers=workers, replicas=groups)

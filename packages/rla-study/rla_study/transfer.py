@@ -72,7 +72,7 @@ def sizes_of(place: Any) -> dict[str, int]:
         key for key, info in found.items() if info.get("islink") and not (LINKED.fullmatch(key) and place.isfile(key))
     ]
     if odd or len({key.casefold() for key in found}) < len(found):
-        raise UserError(f"{place.path}: holds {odd or 'names that differ in case alone'}, no plain files; remove them")
+        raise UserError(f"{place.path}: holds {odd or 'names that differ only in case'}, not plain files; remove them")
     return {key: info["size"] for key, info in found.items() if info["type"] == "file" or info.get("islink")}
 
 

@@ -79,7 +79,7 @@ def read_answer(text: str) -> WireAnswer:
     message = decoded(text)
     kind, data = (message.get("type"), message.get("data")) if isinstance(message, dict) else (None, None)
     if not isinstance(data, dict) or kind not in ("observation", "error"):
-        raise EnvironmentFailure(f"the server's answer is no observation: {clean(text[:EXCERPT])!r}")
+        raise EnvironmentFailure(f"the server's answer is not an observation: {clean(text[:EXCERPT])!r}")
     if kind == "error":
         most = data.get("max_sessions")
         raise Refused(

@@ -175,7 +175,7 @@ def opened_family(name: str, *, key: str = ID) -> Family:
     if name not in library.DATASETS:
         near = difflib.get_close_matches(name, library.DATASETS.keys() - REFUSED.keys(), n=1)
         hint = f"did you mean {near[0]}?" if near else "docs/guide/reasoning-gym.md says which there are"
-        raise UserError(f"{key} is {name!r}, which is no family of reasoning-gym; {hint}")
+        raise UserError(f"{key} is {name!r}, which is not a family of reasoning-gym; {hint}")
     made = library.create_curriculum(name).attributes if library.has_curriculum(name) else {}
     return Family(
         name=name,

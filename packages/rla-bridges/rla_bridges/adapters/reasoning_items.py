@@ -65,7 +65,7 @@ def item_of(task: Task) -> Item:
         and isinstance(item.values, dict)
         and type(item.seed) is type(item.index) is int
     ):
-        raise UserError(f"task {task.task_id}: its payload is no item of reasoning-gym; make the tasks again")
+        raise UserError(f"task {task.task_id}: its payload is not an item of reasoning-gym; make the tasks again")
     return item
 
 
@@ -88,11 +88,11 @@ def entry_of_task(task: Task) -> dict[str, Any]:
     try:
         entry = made_entry(item_of(task))
     except NoItem as reason:
-        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make tasks anew") from None
+        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make new tasks") from None
     if entry["question"] != task.instruction:
         raise UserError(
             f"task {task.task_id}: the installed reasoning-gym makes another question of it; install the version that "
-            "the tasks were made with, or make tasks anew"
+            "the tasks were made with, or make new tasks"
         )
     return entry
 

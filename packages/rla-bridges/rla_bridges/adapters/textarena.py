@@ -224,7 +224,7 @@ class TextArena:
         except (ValueError, TypeError, LookupError, RecursionError):
             name, seed = None, None
         if not isinstance(name, str) or type(seed) is not int:
-            raise UserError(f"task {task.task_id}: its payload is no game of TextArena; make the tasks again")
+            raise UserError(f"task {task.task_id}: its payload is not a game of TextArena; make the tasks again")
         opened_game(name)
         moves = GAMES.get(name, ()) if textarena_params(config).commands else ()
         return TextArenaGame(name, seed=seed, moves=moves)

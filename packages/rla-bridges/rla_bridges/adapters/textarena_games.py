@@ -95,7 +95,7 @@ def check_game(name: str) -> None:
     if name not in PLAYABLE:
         near = difflib.get_close_matches(name, PLAYABLE, n=1)
         hint = f"did you mean {near[0]}?" if near else "docs/guide/textarena.md lists the games that can be played"
-        raise UserError(f"env.own.id is {name!r}, which is no single-player game of textarena 0.7.4; {hint}")
+        raise UserError(f"env.own.id is {name!r}, which is not a single-player game of textarena 0.7.4; {hint}")
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def token_for(host: str) -> str | None:
     if token is None and not is_loopback(host):
         raise UserError(
             f"--host {host}: other machines could play; put a secret of {SHORTEST_TOKEN} characters or more into the "
-            f"environment variable {TOKEN}, here and where the clients are"
+            f"environment variable {TOKEN}, here and for the clients"
         )
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise UserError(f"{TOKEN} has {len(token)} characters; it needs {SHORTEST_TOKEN} or more")

@@ -34,7 +34,7 @@ class ServedTasks:
         tasks = self.of_split(name_at(data, "split"))
         if task_id is not None:
             if task_id not in self.by_id:
-                raise BadMessage("VALIDATION_ERROR", "there is no task of this task_id")
+                raise BadMessage("VALIDATION_ERROR", "there is no task with this task_id")
             return self.by_id[task_id]
         if index is not None:
             if index >= len(tasks):

@@ -92,7 +92,7 @@ def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
 def given_messages(messages: Any) -> GivenMessages:
     """Raises NoTranscript."""
     if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
-        raise NoTranscript("messages is no list of messages")
+        raise NoTranscript("messages is not a list of messages")
     roles = [one.get("role") for one in messages]
     if unknown := [role for role in roles if role not in ROLES_READ]:
         raise NoTranscript(f"a message has the role {str(unknown[0])[:40]!r}")
@@ -127,9 +127,9 @@ def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
         try:
             calls = json.loads(calls)
         except (ValueError, RecursionError):
-            raise NoTranscript("tool_calls is a text that is no JSON") from None
+            raise NoTranscript("tool_calls is a string that is not JSON") from None
     if not isinstance(calls, list | None):
-        raise NoTranscript("tool_calls is no list")
+        raise NoTranscript("tool_calls is not a list")
     return tuple(map(called_function, calls or ()))
 
 

@@ -14,7 +14,7 @@ CONVERSATIONS = "0/conversations"  # the artifact: a path below the run
 COLLECT = StageSpec(
     name="collect",
     module="rla_programs.collecting.stage",
-    summary="Collect conversations for the warm start: a teacher plays, or the best of what was played is kept.",
+    summary="Collect conversations for the warm start: a teacher plays, or the best earlier episodes are kept.",
     example="rla collect --set collect.episodes=4",
     reads=(("pool", "train_tasks"),),
     writes=(("out", CONVERSATIONS),),

@@ -87,6 +87,6 @@ def read_conversations(folder: Path) -> list[Conversation]:
             json.loads(one.tools or "[]")
         except (ValueError, RecursionError):
             raise UserError(
-                f"{folder}: conversation {one.conversation_id} has calls or tools that are no JSON; make it again"
+                f"{folder}: conversation {one.conversation_id} has calls or tools that are not JSON; make it again"
             ) from None
     return found

@@ -66,7 +66,7 @@ def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: N
             except NotAConversation as fault:
                 faults.append(f"{file.name}, {place}: {fault}")
     if faults:
-        tell(f"{path}: {len(faults)} rows are no conversation; {faults[0]}")
+        tell(f"{path}: {len(faults)} rows are not conversations; {faults[0]}")
     if not found:
         raise UserError(f"{path}: no row of it is a conversation; it needs a column `messages` (docs/guide/sft.md)")
     return found
@@ -89,7 +89,7 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     messages = _json(messages) if isinstance(messages, str) and messages.lstrip().startswith("[") else messages
     messages = messages.get("messages") if isinstance(messages, Mapping) else messages
     if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise NotAConversation("`messages` is no list")
+        raise NotAConversation("`messages` is not a list")
     if isinstance(row.get("system"), str) and row["system"].strip():
         messages = [{"role": "system", "content": row["system"]}, *messages]
     read = _one_system(tuple(map(_message, messages)))
@@ -127,7 +127,7 @@ def _message(one: Any) -> ChatMessage:
     said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None
     said = said.lower() if isinstance(said, str) else said
     if not isinstance(said, str) or said not in ROLE:
-        raise NotAConversation(f"a message whose role is none of {', '.join(ROLE)}")
+        raise NotAConversation(f"a message whose role is not one of {', '.join(ROLE)}")
     given = one.get("value") if one.get("content") is None else one["content"]
     thoughts = [part for part in given if is_thought(part)] if isinstance(given, list) else []
     role, content = ROLE[said], _text([part for part in given if not is_thought(part)] if thoughts else given)
@@ -152,7 +152,7 @@ def _text(content: Any) -> str:
     texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) < len(texts):
-        raise NotAConversation("a content that is no text")
+        raise NotAConversation("a content that is not text")
     return "".join(said)
 
 
@@ -176,7 +176,7 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
     arguments = arguments if isinstance(function.get("arguments"), str) else without_nulls(arguments)
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
-        raise NotAConversation("arguments of a call that are no object")
+        raise NotAConversation("arguments of a call that are not an object")
     return name, arguments
 
 
@@ -192,7 +192,7 @@ def _tools(tools: Any) -> str | None:
     if not tools:
         return None
     if not isinstance(tools, Sequence) or not all(isinstance(one, Mapping) for one in tools):
-        raise NotAConversation("`tools` is no list of schemas")
+        raise NotAConversation("`tools` is not a list of schemas")
     return json.dumps(without_nulls(list(tools)), ensure_ascii=False)
 
 
@@ -200,7 +200,7 @@ def _json(text: str) -> Any:
     try:
         return lenient_loads(text)
     except (ValueError, RecursionError):
-        raise NotAConversation("a text that is no JSON, where messages, calls, arguments or tools are to be") from None
+        raise NotAConversation("a string that is not JSON in place of messages, calls, arguments or tools") from None
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
@@ -220,5 +220,5 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
             try:
                 row = json.loads(line.decode())
             except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-                raise UserError(f"{file}: line {number} is no JSON in UTF-8; mend it or leave it out") from None
+                raise UserError(f"{file}: line {number} is not JSON in UTF-8; fix it or leave it out") from None
             yield f"line {number}", row

@@ -25,11 +25,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
         path for one in given["conversations"] for path in named_conversations(str(one), where="--conversations")
     ]
     if given["scores"] and not given["trajectories"]:
-        raise UserError("--scores ranks what --trajectories names; give both")
+        raise UserError("--scores ranks the episodes of --trajectories; give both")
     if not any(given.values()):
         return collected_by_teacher(ctx)
     if {"slice", "workers"} & ctx.options.keys():
-        raise UserError("--slice and --workers divide what is played; leave them out with --trajectories")
+        raise UserError("--slice and --workers divide the episodes to play; leave them out with --trajectories")
     inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
     writer = opened(ctx, inputs, WHOLE)  # each chosen conversation is compared with all others
     if not writer.complete:

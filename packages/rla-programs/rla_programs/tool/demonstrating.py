@@ -118,14 +118,14 @@ def made_of_task(task: Task, asked: Question) -> Made:
     try:
         made = remade(asked)
     except NoItem as reason:
-        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make tasks anew") from None
+        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make new tasks") from None
     if made is None:
         raise UserError(
             f"task {task.task_id} ({asked.source}) has no program to show; set warm_start.enabled: false, leave the "
             "kind out of tasks.kinds, or learn from collected trajectories"
         )
     if made.question != asked.text:
-        raise UserError(f"task {task.task_id}: {asked.source} makes another question of it now; make tasks anew")
+        raise UserError(f"task {task.task_id}: {asked.source} makes another question of it now; make new tasks")
     return made
 
 

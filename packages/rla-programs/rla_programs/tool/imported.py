@@ -51,7 +51,7 @@ class ImportedQuestions:
         left_out = f"; {self.tests_left_out} tests left out" if self.tests_left_out else ""
         as_text = ""
         if self.as_text:
-            as_text = f"; {len(self.as_text)} answers can be compared as text alone, such as {self.as_text[0][:80]!r}"
+            as_text = f"; {len(self.as_text)} answers can only be compared as text, such as {self.as_text[0][:80]!r}"
         return (
             f"{len(self.questions)} questions ({named or 'none'}), {self.skipped.total()} rows skipped "
             f"({reasons or 'none'}){left_out}{as_text}"

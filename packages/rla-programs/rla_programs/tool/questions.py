@@ -50,7 +50,7 @@ def question_of(task: Task) -> Question:
     except (ValueError, TypeError, RecursionError):
         found = None
     if found is None or not isinstance(found.text, str) or found.check not in get_args(Check):
-        raise UserError(f"task {task.task_id}: its payload is no question of {NAME}; make the tasks again")
+        raise UserError(f"task {task.task_id}: its payload is not a question of {NAME}; make the tasks again")
     return found
 
 

@@ -136,8 +136,8 @@ class RayGenerator:
                 return next(filter(None, contexts))
             time.sleep(RETRY)
         raise UserError(
-            f"generator.backend ray: in {self._patience:.0f} seconds no engine could be had: all {len(self._engines)} "
-            f"are lost, or find no room{self._why}; see `rla engines list`; `rla engines stop` ends those of others"
+            f"generator.backend ray: in {self._patience:.0f} seconds no engine was available: all {len(self._engines)} "
+            f"are lost, or have no room{self._why}; see `rla engines list`; `rla engines stop` ends all"
         )
 
     def _opening(self, engine: PoolEngine) -> Any:
@@ -284,7 +284,7 @@ class RayGenerator:
         self._fail(
             UserError(
                 f"generator.backend ray: all engines were lost for {self._patience:.0f} seconds{self._why}; see `rla "
-                "engines list`, mend the cluster and call the stage again: it goes on where it stopped"
+                "engines list`, repair the cluster and call the stage again: it continues where it stopped"
             )
         )
 

@@ -273,6 +273,6 @@ class HostPool:
         except TimeoutError:
             raise UserError(
                 f"pool.backend ray: for {self._patience:.0f} seconds none of {len(self._hosts)} actors with "
-                "environments could be had: their nodes are lost, or other work has their cores; mend the cluster, or "
-                "lower pool.own.cpus, and call the stage again: it goes on where it stopped"
+                "environments was available: their nodes are lost, or other work has their cores; repair the cluster "
+                "or lower pool.own.cpus, and call the stage again: it continues where it stopped"
             ) from None

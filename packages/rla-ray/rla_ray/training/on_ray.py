@@ -107,7 +107,7 @@ def told_by_launcher(file: Path) -> dict[str, str]:
         told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UserError(f"{file}: accelerate launch does not take it: {last}") from None
+        raise UserError(f"{file}: accelerate launch rejects it: {last}") from None
     return {name: value for name, value in told.items() if name.startswith(SHARING)}
 
 
@@ -125,10 +125,10 @@ def with_replicas(config: Config, crew: Crew) -> Config:
 def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
     """Raises UserError after too many losses, or after too long a wait."""
     name, patience = ctx.spec.name, ctx.config.launch.own.patience
-    again = "call the same again, which goes on from the last saved update"
+    again = "repeat the call, which continues from the last saved update"
     if losses > ctx.config.launch.own.restarts:
         raise UserError(
-            f"{name}: {ended.why}, and launch.own.restarts is {ctx.config.launch.own.restarts}; see to the cluster and "
+            f"{name}: {ended.why}, and launch.own.restarts is {ctx.config.launch.own.restarts}; check the cluster and "
             f"{again}"
         )
     if not ended.lost and waited > patience:

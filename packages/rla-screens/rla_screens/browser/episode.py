@@ -129,7 +129,7 @@ class BrowserEpisode:
         scene = self._scene
         self._state = await self._page.start(self._file, scene.seed, self._pool.settings(scene.page, scene.parameters))
         if self._state.digest() != scene.digest:
-            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
+            raise EnvironmentFailure(f"{scene.page} begins differently than when the task was made; make new tasks")
         return await self._shown(Acted(), first=True)
 
     async def _acted(self, action: str) -> Observation:

@@ -123,7 +123,7 @@ def page_file(folder: Path, page: str) -> Path:
     """The file of a page that can be played. Raises UserError for any other name, because tasks may come from
     anywhere."""
     if page not in playable_pages(folder):
-        raise UserError(f"{page!r} is no page of {folder}, or depends on the clock; make new tasks of other pages")
+        raise UserError(f"{page!r} is not a page of {folder}, or depends on the clock; make new tasks of other pages")
     return folder / "miniwob" / f"{page}.html"
 
 
@@ -147,6 +147,8 @@ def pages_of_kinds(kinds: Iterable[str], folder: Path, *, key: str = "tasks.kind
         named = FAMILIES.get(kind, (kind,))
         unknown = [page for page in named if page not in there]
         if unknown:
-            raise UserError(f"{key}: {unknown[0]!r} is no page of {folder} that is played (docs/guide/browser.md)")
+            raise UserError(
+                f"{key}: {unknown[0]!r} is not a page of {folder} that can be played (docs/guide/browser.md)"
+            )
         found |= dict.fromkeys(named)
     return tuple(found)

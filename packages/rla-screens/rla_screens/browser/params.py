@@ -81,7 +81,7 @@ def browser_program(own: BrowserParams) -> str:
     """The path of the browser. Raises UserError if there is none."""
     found = shutil.which(own.executable or PROGRAM)
     if found is None and own.executable:
-        raise UserError(f"env.own.executable: {own.executable} is no program; name Chromium, or leave it empty")
+        raise UserError(f"env.own.executable: {own.executable} is not a program; name Chromium, or leave it empty")
     if found is None:
         raise UserError(
             f"{PROGRAM} is not on PATH (Debian: apt-get install {PROGRAM}); or name it in env.own.executable"

@@ -55,7 +55,7 @@ class ScenePlayer:
                     return state
             state = await page.start(file, scene.seed, settings)
         if state.digest() != scene.digest:
-            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
+            raise EnvironmentFailure(f"{scene.page} begins differently than when the task was made; make new tasks")
         return state
 
     async def _page_for(self, name: str) -> BrowserPage:

@@ -97,7 +97,7 @@ async def docker(*arguments: str) -> str:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec("docker", *arguments, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
-        raise UserError("env.own.machine is docker, but there is no command docker; install it") from None
+        raise UserError("env.own.machine is docker, but the command docker is missing; install it") from None
     try:
         out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
     except TimeoutError:

@@ -137,6 +137,6 @@ def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tupl
     for domain, ids in listed.items():
         for name in map(str, ids):
             if any(word in f"{domain}{name}" for word in ("/", "\\", "..")):
-                raise UserError(f"tasks.path: {domain}/{name} is no name of a task")
+                raise UserError(f"tasks.path: {domain}/{name} is not the name of a task")
             places = [folder / base / domain / f"{name}.json" for base in EXAMPLES]
             yield domain, [place for place in places if is_plain_file(place)] or places[:1]

@@ -63,13 +63,13 @@ def check_desktop(config: Config) -> None:
         raise UserError("env.own.machine is remote; set env.own.addresses to base URLs such as http://localhost:5000")
     for address in own.addresses:
         if web_address(address) is None:
-            raise UserError(f"env.own.addresses: {address!r} is no base URL such as http://localhost:5000")
+            raise UserError(f"env.own.addresses: {address!r} is not a base URL such as http://localhost:5000")
     screens = [screen_of_address(address) for address in own.addresses]
     if twice := [address for number, address in enumerate(own.addresses) if screens[number] in screens[:number]]:
         raise UserError(f"env.own.addresses: {twice[0]} is named twice, and one screen is for one episode at a time")
     if own.machine == "docker" and not own.image:
         raise UserError("env.own.machine is docker; set env.own.image to an image that serves OSWorld's protocol")
     if own.osworld and not own.guest_python:
-        raise UserError("env.own.osworld is set; set env.own.guest_python to a Python with what its server needs")
+        raise UserError("env.own.osworld is set; set env.own.guest_python to a Python with its server's dependencies")
     if own.actions == "computer_use" and config.policy.history != "window":
         raise UserError("env.own.actions is computer_use; set policy.history to window, as published")

@@ -39,7 +39,7 @@ async def task_resource(address: str, own: DesktopParams) -> bytes:
         except OSError as error:
             raise ResourceMissing(f"env.own.files: {place} cannot be read ({error})") from None
     if not is_web(address):
-        raise ResourceMissing(f"{address[:200]!r} is no address of a file")
+        raise ResourceMissing(f"{address[:200]!r} is not the URL of a file")
     if not own.download:
         raise ResourceMissing(
             f"{address[:200]} is not in env.own.files, and env.own.download is false; put the file there, or allow it"

@@ -48,7 +48,7 @@ def seccomp_filter() -> bytes:
     """Refuses namespaces, mounts, and access to other processes."""
     machine = platform.machine()
     if machine not in MACHINES:
-        raise UserError(f"env.own.machine is local, and there is no filter of system calls for {machine}")
+        raise UserError(f"env.own.machine is local, and {machine} has no filter of system calls")
     column = MACHINES[machine][0]
     code = with_head(machine)
     code += [

@@ -163,7 +163,7 @@ def share_files(source: Path, target: Path) -> None:
     """Link the files of `source` to `target` unless they are linked already. A link that a killed call left half done
     is made again."""
     if not source.exists():
-        raise UserError(f"{source}: the start of the ablation is not whole; run `rla ablation run` again")
+        raise UserError(f"{source}: the start of the ablation is incomplete; run `rla ablation run` again")
     if target.exists() and files(source) == files(target):
         return
     target.parent.mkdir(parents=True, exist_ok=True)

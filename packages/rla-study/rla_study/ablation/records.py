@@ -160,7 +160,9 @@ def read_record(path: Path) -> dict[str, list[RunOutcome]]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such record; `rla ablation report --record FILE` writes one") from None
     except WRONG:
-        raise UserError(f"{path}: no record of an ablation; `rla ablation report --record FILE` writes one") from None
+        raise UserError(
+            f"{path}: not a record of an ablation; `rla ablation report --record FILE` writes one"
+        ) from None
 
 
 def run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:

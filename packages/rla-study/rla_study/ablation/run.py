@@ -70,7 +70,7 @@ def alone(root: Path, say: Say) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{root}: another call makes what arms begin with; this one waits for it")
+            say(f"{root}: another call is making the starts of the arms; this one waits for it")
             fcntl.flock(held, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass

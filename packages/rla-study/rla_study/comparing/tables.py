@@ -12,7 +12,7 @@ from rla.report.tables import ABSENT, LOOP, Table, joined_title, number, percent
 from rla_study.comparing.runs import SEED, ComparedArm, ComparedRun, differing_keys, parameter_text
 from rla_study.comparing.success import Reached, SplitResult
 
-NONE_SHARED = "there is no iteration after the start at which all were evaluated; call `rla evaluate --iteration N`"
+NONE_SHARED = "no iteration after the start was evaluated in all runs; call `rla evaluate --iteration N`"
 FIRST_AND_LAST = {"mu": "mu", "rm_process_balanced": "right about steps", "rm_outcome_accuracy": "right about outcomes"}
 ADAPTED = {
     **{"tasks_proposed": "proposed", "tasks_valid": "valid", "accepted": "accepted", "rejected": "rejected"},

@@ -118,7 +118,7 @@ def find(found: Mapping[str, Lineage], *, slot: str | None = None, task: str | N
     """The lineage of a slot, or of the slot that a task was made for. Raises UserError if there is none."""
     if slot is not None:
         if slot not in found:
-            raise UserError(f"--slot {slot}: no such slot; `rla lineage` without it lists those that were changed")
+            raise UserError(f"--slot {slot}: no such slot; `rla lineage` without it lists the changed ones")
         return found[slot]
     for entry in found.values():
         if task == entry.slot or any(version["task_id"] == task for version in entry.versions):

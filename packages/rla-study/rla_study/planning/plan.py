@@ -91,7 +91,7 @@ def read_launch(config: Config, machine: Machine) -> Launched:
         processes = workers if cluster else int(found.get("num_processes", 1))
         return Launched(processes=processes, spread=spread, reads_parts=sharded, cluster=cluster)
     except (AttributeError, TypeError, ValueError):
-        raise UserError(f"launch.training: {file} is no configuration of accelerate; {remedy}") from None
+        raise UserError(f"launch.training: {file} is not a configuration of accelerate; {remedy}") from None
 
 
 def stage_needs(

@@ -200,7 +200,7 @@ def costs(found: Timeline, price: float) -> dict[str, float]:
     GPU.
     """
     if not found.gpus:
-        raise UserError("--price is that of a GPU, and no call of this run says that it used one; leave --price out")
+        raise UserError("--price is for GPUs, and no call of this run has used one; leave --price out")
     return {
         "price_per_gpu_hour": price,
         "cost_wall": round(price * found.wall_gpu_hours, 2),

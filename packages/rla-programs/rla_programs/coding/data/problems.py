@@ -128,7 +128,7 @@ def json_value(value: Any, *, argument: bool = False) -> Json:
         raise InvalidProblem("a value is nested too deeply")
     texts = (isinstance(key, str) for level in levels(value) for one in level if isinstance(one, dict) for key in one)
     if argument and not all(texts):
-        raise InvalidProblem("an argument has keys that are no texts")
+        raise InvalidProblem("an argument has keys that are not strings")
     return found
 
 

@@ -76,7 +76,7 @@ def _lines(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
-        raise InvalidProblem("an input or output is no text")
+        raise InvalidProblem("an input or output is not a string")
     return value
 
 

@@ -42,7 +42,7 @@ def data_layout_of(columns: Iterable[str], *, where: str) -> DataLayout:
         if layout.columns <= found:
             return layout
     raise UserError(
-        f"{where}: its columns {sorted(found)[:12]} are of no known data set; known are {', '.join(LAYOUTS)}"
+        f"{where}: its columns {sorted(found)[:12]} match no known data set; known are {', '.join(LAYOUTS)}"
     )
 
 

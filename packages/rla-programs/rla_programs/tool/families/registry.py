@@ -23,7 +23,7 @@ def question_family(name: str) -> QuestionFamily:
     if found is None:
         near = difflib.get_close_matches(name, OWN, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(OWN)}"
-        raise UserError(f"tasks.kinds names {name!r}, which is no family of the environment tool; {hint}")
+        raise UserError(f"tasks.kinds names {name!r}, which is not a family of the environment tool; {hint}")
     return found
 
 

@@ -101,7 +101,7 @@ def _of_assertions(question: str, found: Sequence[Assertion], limits: dict[str, 
 def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
     code, entry = text(cases, "test_code"), ENTRY.fullmatch(text(cases, "entry_point").strip())
     if len(code) > LONGEST_TEST_CODE or entry is None:
-        raise InvalidProblem("tests that are too long, or an entry point that is no name")
+        raise InvalidProblem("tests that are too long, or an entry point that is not a name")
     try:
         body = ast.parse(code).body
         functions = [node for node in body if isinstance(node, ast.FunctionDef)]

@@ -36,7 +36,7 @@ def gpqa(row: Row) -> FoundQuestion:
     question, letter = question_text(text(row, "problem")), text(row, "solution").strip()
     letter = letter.removeprefix("\\boxed{").removesuffix("}").strip().strip("().").upper()
     if not is_letter(letter):
-        raise InvalidProblem("a solution that is no letter")
+        raise InvalidProblem("a solution that is not a letter")
     domain = optional(row, "domain")
     return FoundQuestion(text=question, check="choice", answer=letter, source=named_source(row), domain=domain)
 

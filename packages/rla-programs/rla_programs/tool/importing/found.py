@@ -38,7 +38,7 @@ def question_text(text: str) -> str:
     if len(text) > LONGEST_QUESTION:
         raise InvalidProblem(f"a question of more than {LONGEST_QUESTION} characters")
     if not is_text(text, longest=LONGEST_QUESTION):
-        raise InvalidProblem("a question that is no text")
+        raise InvalidProblem("a question that is not text")
     return text.strip()
 
 
@@ -61,7 +61,7 @@ def answer_text(value: Any) -> str:
     if not text.strip():
         raise InvalidProblem("no answer")
     if not is_text(text, longest=LONGEST_ANSWER):
-        raise InvalidProblem(f"an answer of more than {LONGEST_ANSWER} characters, or that is no text")
+        raise InvalidProblem(f"an answer of more than {LONGEST_ANSWER} characters, or that is not text")
     return text
 
 

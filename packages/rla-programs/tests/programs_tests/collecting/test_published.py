@@ -92,7 +92,7 @@ def test_rows_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
     told: list[str] = []
     (found,) = conversations_at(tmp_path, tell=told.append)
     assert found.source == "math"
-    assert told == [f"{tmp_path}: 1 rows are no conversation; own.jsonl, line 1: nobody replies"]
+    assert told == [f"{tmp_path}: 1 rows are not conversations; own.jsonl, line 1: nobody replies"]
 
 
 def test_lines_that_are_no_objects_are_counted_and_told(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_lines_that_are_no_objects_are_counted_and_told(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n".join(lines))
     told: list[str] = []
     assert len(conversations_at(tmp_path / "own.jsonl", tell=told.append)) == 1
-    assert told == [f"{tmp_path}/own.jsonl: 3 rows are no conversation; own.jsonl, line 3: no JSON object"]
+    assert told == [f"{tmp_path}/own.jsonl: 3 rows are not conversations; own.jsonl, line 3: no JSON object"]
 
 
 def test_a_broken_file_of_somebody_else_is_not_called_a_stages(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_row_with_half_a_surrogate_pair_is_left_out_and_told(tmp_path: Path, o
     found = conversations_at(tmp_path / "rows.jsonl", tell=told.append)
     assert len(found) == 2 and found[1].source == "\ufffd"
     assert told == [
-        f"{tmp_path / 'rows.jsonl'}: 1 rows are no conversation; rows.jsonl, line 2: half of a surrogate "
+        f"{tmp_path / 'rows.jsonl'}: 1 rows are not conversations; rows.jsonl, line 2: half of a surrogate "
         "pair, which is not a character"
     ]
 

@@ -94,7 +94,7 @@ def test_too_few_cpus_are_one_clear_error(rla: Rla, tmp_path: Path, nodes: Nodes
     assert done.returncode == 2
     assert "error: launch.own.workers: 9 workers of 1 CPU each, and the cluster has room for 3" in done.stderr
     done = rla("train-rm", "--run", "r", *options(on_workers(nodes, 1, "launch.own.cpus=64")), check=False)
-    assert done.returncode == 2 and "a worker is to have 64 CPUs, and no node of the cluster has that" in done.stderr
+    assert done.returncode == 2 and "each worker needs 64 CPUs, and no node of the cluster has that" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def secret_token(pipe: int) -> str:
             return file.read()
     token = os.environ.pop("RLA_GUEST_TOKEN", "")
     if not token:
-        raise SystemExit("RLA_GUEST_TOKEN: set a token; whoever knows it may run programs here")
+        raise SystemExit("RLA_GUEST_TOKEN: set a token; anybody who knows it may run programs here")
     return token
 
 
