@@ -24,14 +24,14 @@ def list_engines(address: Address = "auto") -> None:
         ray = connected(address)
         found = engine_states(ray, known_engines(ray))
         for name, state in found.items():
-            typer.echo(f"{name}: {engine_line(state)}")
+            typer.echo(f"{name}: {_engine_line(state)}")
         if not found:
             typer.echo("no engine runs on the cluster; the first stage with generator.backend: ray starts them")
 
     guard(listed)
 
 
-def engine_line(state: dict[str, Any] | None) -> str:
+def _engine_line(state: dict[str, Any] | None) -> str:
     """The line that describes an engine; None stands for an engine that does not answer."""
     if state is None:
         return "does not answer"

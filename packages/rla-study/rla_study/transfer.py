@@ -33,16 +33,16 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished f
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
     """Copy everything of a run that is missing or differs to an object store. Example: rla push runs/first
     s3://bucket/first"""
-    guard(lambda: copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
+    guard(lambda: _copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy everything of a run that is missing or differs from an object store. Example: rla pull s3://bucket/first
     runs/first"""
-    guard(lambda: copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
+    guard(lambda: _copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 
-def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
+def _copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
     """Raises UserError for errors of the URL, the store or the disk, and for refused file names."""
     import fsspec
 
@@ -63,7 +63,7 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
         raise
 
 
-def sizes_of(place: Any) -> dict[str, int]:
+def _sizes_of(place: Any) -> dict[str, int]:
     """Path below a run -> bytes. Raises UserError for names and links that could lead out of it. Models may be
     links."""
     found = place.find("", detail=True)
@@ -89,7 +89,7 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
         here = run / key
         target.put_file(str(here), key) if pushing else write_atomic(here, lambda at: source.get_file(key, str(at)))
 
-    sizes, old = sizes_of(source), sizes_of(target)
+    sizes, old = _sizes_of(source), _sizes_of(target)
     files = sorted(key for key in sizes if not UNFINISHED.search(key))
     records = {at[1]: key for key in files if (at := RECORD.fullmatch(key)) and f"{at[1]}/{STARTED}" not in sizes}
     inside = {folder: [key for key in files if key.startswith(f"{folder}/")] for folder in records}

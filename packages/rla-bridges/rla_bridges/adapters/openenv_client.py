@@ -92,10 +92,10 @@ def read_answer(text: str) -> WireAnswer:
         raise EnvironmentFailure("the server's observation is not a JSON object")
     if not isinstance(done, bool):
         raise EnvironmentFailure(f"the server's `done` is neither true nor false: {clipped(done)}")
-    return WireAnswer(observation=observation, reward=reward_of(data.get("reward")), done=done)
+    return WireAnswer(observation=observation, reward=_reward_of(data.get("reward")), done=done)
 
 
-def reward_of(value: Any) -> float:
+def _reward_of(value: Any) -> float:
     """The reward as a finite number; 0 if the server gives none. Raises EnvironmentFailure."""
     if value is None:
         return 0.0

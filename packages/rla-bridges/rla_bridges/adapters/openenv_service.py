@@ -214,7 +214,7 @@ class OpenEnvEpisode:
 
     def close(self) -> None:
         """Close the connection. If the event loop has ended, its connections have ended with it."""
-        if not in_event_loop():
+        if not _in_event_loop():
             return
         self._drop()
         if self._alone:
@@ -227,7 +227,7 @@ class OpenEnvEpisode:
 _CLOSING = set[asyncio.Task[None]]()
 
 
-def in_event_loop() -> bool:
+def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

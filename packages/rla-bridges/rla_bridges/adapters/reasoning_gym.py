@@ -114,7 +114,7 @@ class ReasoningGym:
         question = entry_of_task(task)["question"]
         answer = known_answer(item)
         if rng.random() < random_share:
-            answer = wrong_answer(item, rng, threshold=config.env.reward_threshold)
+            answer = _wrong_answer(item, rng, threshold=config.env.reward_threshold)
         if answer is None:
             raise UserError(f"reasoning-gym:{item.family} keeps no answers to show; set warm_start.enabled: false")
         return Demonstration(
@@ -154,7 +154,7 @@ class ReasoningGym:
         return item_likeness(task)
 
 
-def wrong_answer(item: Item, rng: random.Random, *, threshold: float) -> str:
+def _wrong_answer(item: Item, rng: random.Random, *, threshold: float) -> str:
     """The answer of another item of the same levels that does not score enough for this item."""
     for step in rng.sample(range(1, NEIGHBOURS + 1), NEIGHBOURS):
         try:

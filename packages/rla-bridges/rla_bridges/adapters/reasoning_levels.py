@@ -89,14 +89,14 @@ def drawn_level_edits(task: Task, *, direction: str, seed: int, count: int, sour
         return []
     step = 1 if direction == Direction.HARDER else -1
     moved = {name: level + step for name, level in item.levels.items()}
-    near = [name for name in sorted(moved) if has_level(source, item, name, moved[name])]
+    near = [name for name in sorted(moved) if _has_level(source, item, name, moved[name])]
     rng.shuffle(near)
     names = [near[number % len(near)] for number in range(count)] if near else []
     edits = [{"attribute": name, "level": moved[name], "item": rng.randrange(ITEM_NUMBERS)} for name in names]
     return [json.dumps(edit, sort_keys=True) for edit in edits]
 
 
-def has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> bool:
+def _has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> bool:
     """Whether the level exists and makes a difference."""
     if not 0 <= level <= source.tops(item)[attribute]:
         return False
@@ -128,19 +128,19 @@ def moved_item(
     tops = source.tops(parent)
     if attribute not in tops:
         raise RejectedEdit(f"no such attribute; there are {', '.join(sorted(tops))}")
-    if abs(level - parent.levels[attribute]) != 1 or not has_level(source, parent, attribute, level):
+    if abs(level - parent.levels[attribute]) != 1 or not _has_level(source, parent, attribute, level):
         raise RejectedEdit(f"no level of {attribute} one away from {parent.levels[attribute]}")
     if not 0 <= values["item"] < ITEM_NUMBERS:
         raise RejectedEdit(f"item must lie in [0, {ITEM_NUMBERS})")
     likeness = question_likeness(parent.family, task.instruction)
     wanted = replace(parent, levels={**parent.levels, attribute: level})
-    child, question = first_usable(wanted, values["item"], source, held_out=is_held_out(likeness))
+    child, question = _first_usable(wanted, values["item"], source, held_out=is_held_out(likeness))
     if question_likeness(child.family, question) in taken:
         raise RejectedEdit("there is such a question already")
     return values, child, question
 
 
-def first_usable(wanted: Item, number: int, source: LevelledItems, *, held_out: bool) -> tuple[Item, str]:
+def _first_usable(wanted: Item, number: int, source: LevelledItems, *, held_out: bool) -> tuple[Item, str]:
     """The first item from `number` on that has a known answer and a question on the requested side, and that question.
     Raises RejectedEdit.
     """

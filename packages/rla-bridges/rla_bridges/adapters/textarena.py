@@ -50,7 +50,7 @@ class TextArenaParams:
     commands: bool = False  # offer all moves of the game as commands, if they are few and always the same
 
 
-def textarena_params(config: Config) -> TextArenaParams:
+def _textarena_params(config: Config) -> TextArenaParams:
     """The environment's own parameters."""
     own: TextArenaParams = config.env.own
     return own
@@ -117,7 +117,7 @@ class TextArenaGame:
 
     def _payment(self) -> float:
         """The game's reward. A game that ended without a win gets less than full reward: 2048 pays for its score, and
-        Minesweeper counts no cell but the first, so both may give 1 for a lost game.
+        Minesweeper does not count the cells around the first move, so both may give 1 for a lost game.
         """
         paid, state = float(self._game.close()[0][0]), self._game.state
         lost = state.game_info[0].get("invalid_move", False)
@@ -169,7 +169,7 @@ class TextArena:
 
     def check(self, config: Config) -> None:
         """Refuses games that cannot be played, and parameters that do not fit free text. Raises UserError."""
-        own = textarena_params(config)
+        own = _textarena_params(config)
         if own.id:
             check_game(own.id)
         if own.commands and not GAMES.get(own.id):
@@ -185,7 +185,7 @@ class TextArena:
             )
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        own = textarena_params(config)
+        own = _textarena_params(config)
         if not own.id:
             raise UserError("env.own.id names no game; give one, such as --env textarena:GuessTheNumber-v0")
         opened_game(own.id)
@@ -226,14 +226,14 @@ class TextArena:
         if not isinstance(name, str) or type(seed) is not int:
             raise UserError(f"task {task.task_id}: its payload is not a game of TextArena; make the tasks again")
         opened_game(name)
-        moves = GAMES.get(name, ()) if textarena_params(config).commands else ()
+        moves = GAMES.get(name, ()) if _textarena_params(config).commands else ()
         return TextArenaGame(name, seed=seed, moves=moves)
 
     def slow(self, config: Config) -> bool:
         return True
 
     def warm(self, config: Config) -> None:
-        opened_game(textarena_params(config).id)
+        opened_game(_textarena_params(config).id)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """The game's texts in a few games of random moves, repeated as if they were many."""
@@ -248,7 +248,7 @@ class TextArena:
 
     def _overheard(self, task: Task, config: Config, *, rng: random.Random) -> list[str]:
         game = self.make(task, config)
-        moves = GAMES.get(textarena_params(config).id) or ("[1]",)
+        moves = GAMES.get(_textarena_params(config).id) or ("[1]",)
         seen = [game.reset()]
         while not seen[-1].done and len(seen) < config.env.max_steps:
             seen.append(game.step(rng.choice(moves)))

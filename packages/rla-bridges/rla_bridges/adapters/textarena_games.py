@@ -22,7 +22,7 @@ Moves = tuple[str, ...]
 DIRECTIONS: Moves = ("[up]", "[down]", "[left]", "[right]")
 
 
-def board_moves(rows: int, columns: int) -> Moves:
+def _board_moves(rows: int, columns: int) -> Moves:
     return tuple(f"[{row} {column}]" for row in range(rows) for column in range(columns))
 
 
@@ -40,13 +40,13 @@ GAMES: dict[str, Moves] = {
     **dict.fromkeys(("FrozenLake-v0", "FrozenLake-v0-random", "FrozenLake-v0-hardcore"), DIRECTIONS),
     "GuessTheNumber-v0": numbers(1, 20),
     "GuessTheNumber-v0-hardcore": numbers(1, 50),
-    "LightsOut-v0": board_moves(5, 5),
+    "LightsOut-v0": _board_moves(5, 5),
     **dict.fromkeys(("LogicPuzzle-v0", "LogicPuzzle-v0-hard"), ()),
     **dict.fromkeys(("Mastermind-v0", "Mastermind-v0-hard", "Mastermind-v0-extreme"), ()),
-    "Minesweeper-v0": board_moves(8, 8),
-    "Minesweeper-v0-small": board_moves(5, 5),
-    "Minesweeper-v0-medium": board_moves(10, 10),
-    "Minesweeper-v0-hard": board_moves(12, 12),
+    "Minesweeper-v0": _board_moves(8, 8),
+    "Minesweeper-v0-small": _board_moves(5, 5),
+    "Minesweeper-v0-medium": _board_moves(10, 10),
+    "Minesweeper-v0-hard": _board_moves(12, 12),
     "RushHour-v0": (),
     **dict.fromkeys(("Secretary-v0", "Secretary-v0-long"), ("[accept]", "[continue]")),
     "Sokoban-v0": DIRECTIONS,

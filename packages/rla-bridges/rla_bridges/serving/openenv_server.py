@@ -192,12 +192,12 @@ async def _send(socket: web.WebSocketResponse, message: Data) -> None:
         await socket.send_str(json.dumps(message, allow_nan=False))
 
 
-def own_defect(record: logging.LogRecord) -> bool:
+def _own_defect(record: logging.LogRecord) -> bool:
     """Whether a log record is our own defect. Clients may send garbage or hang up as often as they like."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
 
 
-requests.addFilter(own_defect)
+requests.addFilter(_own_defect)
 
 
 def _constant(data: Any) -> Handler:

@@ -80,7 +80,7 @@ def read_answers(file: Path) -> list[AnswerRow]:
         raise UserError(f"{file}: answers are read from .jsonl and .parquet files")
     try:
         rows = _parquet_rows(file) if file.suffix == ".parquet" else _json_rows(file)
-        found = [answer_row(row, where=f"{file}, row {number}") for number, row in enumerate(rows, start=1)]
+        found = [_answer_row(row, where=f"{file}, row {number}") for number, row in enumerate(rows, start=1)]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
     if not found:
@@ -88,10 +88,10 @@ def read_answers(file: Path) -> list[AnswerRow]:
     return found
 
 
-def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
+def _answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     """Raises UserError if the row has no answer, or does not identify its task."""
     if row.get("response") is None and row.get("output") is None and row.get("messages") is not None:
-        return transcript_row(row, where=where)
+        return _transcript_row(row, where=where)
     dump = row.get("response") is None and row.get("output") is not None
     found = row.get("output") if dump else row.get("response")
     responses = [found] if isinstance(found, str) else found
@@ -99,7 +99,7 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     names = {name: row[name] for name in said if row.get(name) is not None}
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses) or not names:
         raise UserError(f"{where}: a row needs the columns {LAYOUTS}; response is a text or a list of texts")
-    check_names(names, where=where)
+    _check_names(names, where=where)
     return AnswerRow(
         task_id=names.get("task_id"),
         question=names.get("question"),
@@ -108,10 +108,10 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     )
 
 
-def transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
+def _transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     """Raises UserError for invalid messages."""
     names = {name: row[name] for name in ("task_id", "question") if row.get(name) is not None}
-    check_names(names, where=where)
+    _check_names(names, where=where)
     try:
         given = given_messages(row["messages"])
     except NoTranscript as fault:
@@ -126,7 +126,7 @@ def transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     )
 
 
-def check_names(names: Mapping[str, Any], *, where: str) -> None:
+def _check_names(names: Mapping[str, Any], *, where: str) -> None:
     if not all(isinstance(value, str) for value in names.values()):
         raise UserError(f"{where}: {' and '.join(names)} must be a text")
 
@@ -134,7 +134,7 @@ def check_names(names: Mapping[str, Any], *, where: str) -> None:
 def matched_answers(rows: Sequence[AnswerRow], pool: Sequence[Task]) -> MatchedAnswers:
     """The answers to each task of `pool`, in its order; answers to one task are in the order of the rows."""
     by_id = {task.task_id: task for task in pool}
-    texts = instructions_of(pool)
+    texts = _instructions_of(pool)
     held = InputIndex(texts)
     answers: dict[str, list[Given]] = {}
     unmatched = 0
@@ -168,7 +168,7 @@ class InputIndex:
         return self._found[text]
 
 
-def instructions_of(pool: Sequence[Task]) -> dict[str, Task]:
+def _instructions_of(pool: Sequence[Task]) -> dict[str, Task]:
     """Instruction -> task, without instructions that several tasks share."""
     found: dict[str, list[Task]] = {}
     for task in pool:

@@ -92,15 +92,15 @@ def evaluate_answers(contexts: Mapping[str, StageContext], file: Path, *, metric
         ctx.progress.note(f"{file}, {split}: {given.told()}")
         if given.groups:
             place = metrics or ctx.path("metrics").with_name(METRICS)
-            summaries[split] = evaluate_matched(ctx, file, given, split, place)
+            summaries[split] = _evaluate_matched(ctx, file, given, split, place)
     return summaries if len(summaries) > 1 else next(iter(summaries.values()))
 
 
-def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split: str, place: Path) -> dict[str, Any]:
+def _evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split: str, place: Path) -> dict[str, Any]:
     """Judge one split. The metrics are those of an evaluation, null if they would need tokens."""
     started = time.monotonic()
     class_of = class_of_answers(ctx.config, given.tasks)
-    judged = judged_answers(ctx, given, class_of)
+    judged = _judged_answers(ctx, given, class_of)
     failed = [one.error for one in judged if one.error]
     if len(failed) == len(judged) or len(failed) > ctx.config.rollout.max_failed_share * len(judged):
         raise UserError(
@@ -139,7 +139,7 @@ def calls_of_transcripts(judged: Sequence[JudgedAnswer]) -> dict[str, Any]:
     return given_tool_figures([(one.episode.kind, one.calls) for one in judged if not one.episode.broken])
 
 
-def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf | None) -> list[JudgedAnswer]:
+def _judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf | None) -> list[JudgedAnswer]:
     """One result for each answer, in the order of tasks."""
     config = evaluating(ctx.config)
     prompt = environment(config.env.name).policy_prompt(config)

@@ -52,11 +52,11 @@ def pass_at(right: Sequence[bool], k: int) -> float:
     """Probability that at least one of k different answers is right. Raises `ValueError` for k > n."""
     if not 1 <= k <= len(right):
         raise ValueError(f"pass@{k} of {len(right)} answers")
-    return solved_chance(len(right), sum(right), k)
+    return _solved_chance(len(right), sum(right), k)
 
 
 @cache
-def solved_chance(n: int, c: int, k: int) -> float:
+def _solved_chance(n: int, c: int, k: int) -> float:
     """pass@k if c of n answers are right."""
     return (comb(n, k) - comb(n - c, k)) / comb(n, k)
 
@@ -68,7 +68,7 @@ def majority_values(
     n = len(right)
     if not all(1 <= k <= n for k in sizes):
         raise ValueError(f"maj@k of {n} answers for k in {list(sizes)}")
-    names, classes = classes_of(votes)
+    names, classes = _classes_of(votes)
     worth = np.zeros(names)
     for label in range(names):
         worth[label] = np.mean([ok for ok, own in zip(right, classes, strict=True) if own == label])
@@ -76,20 +76,20 @@ def majority_values(
     found = []
     for k in sizes:
         subsets = np.arange(n)[:, None] if k == 1 else np.arange(n)[None] if k == n else orders[:, :k]
-        found.append(float(vote_results(classes[subsets], worth).mean()))
+        found.append(float(_vote_results(classes[subsets], worth).mean()))
     return found
 
 
-def classes_of(votes: Sequence[str | None]) -> tuple[int, Values]:
+def _classes_of(votes: Sequence[str | None]) -> tuple[int, Values]:
     """The number of classes, and (n,) the class index of each vote; answers without a vote have the index after the
     last class."""
     numbers = {vote: number for number, vote in enumerate(dict.fromkeys(vote for vote in votes if vote is not None))}
     return len(numbers), np.array([len(numbers) if vote is None else numbers[vote] for vote in votes], dtype=np.int64)
 
 
-def vote_results(drawn: Values, worth: Values) -> Values:
+def _vote_results(drawn: Values, worth: Values) -> Values:
     """(subsets,): the mean worth of the classes with the most votes. `drawn`: (subsets, k) classes, numbered as in
-    `classes_of`; `worth`: (classes,).
+    `_classes_of`; `worth`: (classes,).
     """
     count, names = len(drawn), len(worth)
     places = drawn + (names + 1) * np.arange(count)[:, None]
@@ -109,25 +109,25 @@ def figures_at_k(questions: Mapping[str, Answered], *, estimator: Estimator = "u
     sizes = sizes_up_to(n)
     sources = {name: one.source for name, one in asked.items()}
     average = {n: {name: float(np.mean(one.right)) for name, one in asked.items()}} if n else {}
-    solved = best_of_questions(asked, sizes) if estimator == "published" else solved_of_questions(asked, sizes)
+    solved = _best_of_questions(asked, sizes) if estimator == "published" else _solved_of_questions(asked, sizes)
     samples = {"avg": average, "best" if estimator == "published" else "pass": solved}
     if any(one.votes is not None for one in asked.values()):
-        samples["maj"] = majorities(asked, sizes, estimator)
+        samples["maj"] = _majorities(asked, sizes, estimator)
     return {
         "estimator": estimator,
         "n": n,
         **{
-            figure: {str(k): mean_by_source(values, sources) for k, values in by_size.items()}
+            figure: {str(k): _mean_by_source(values, sources) for k, values in by_size.items()}
             for figure, by_size in samples.items()
         },
     }
 
 
-def solved_of_questions(asked: Mapping[str, Answered], sizes: Sequence[int]) -> dict[int, dict[str, float]]:
+def _solved_of_questions(asked: Mapping[str, Answered], sizes: Sequence[int]) -> dict[int, dict[str, float]]:
     return {k: {name: pass_at(one.right, k) for name, one in asked.items() if k <= len(one.right)} for k in sizes}
 
 
-def best_of_questions(asked: Mapping[str, Answered], sizes: Sequence[int]) -> dict[int, dict[str, float]]:
+def _best_of_questions(asked: Mapping[str, Answered], sizes: Sequence[int]) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {k: {} for k in sizes}
     for name, one in asked.items():
         own = [k for k in sizes if k <= len(one.right)]
@@ -136,7 +136,7 @@ def best_of_questions(asked: Mapping[str, Answered], sizes: Sequence[int]) -> di
     return found
 
 
-def majorities(
+def _majorities(
     asked: Mapping[str, Answered], sizes: Sequence[int], estimator: Estimator
 ) -> dict[int, dict[str, float]]:
     """k -> question -> maj@k, for the questions whose answers have classes."""
@@ -155,18 +155,18 @@ def majorities(
     return found
 
 
-def mean_by_source(values: Mapping[str, float], sources: Mapping[str, str]) -> dict[str, Any]:
+def _mean_by_source(values: Mapping[str, float], sources: Mapping[str, str]) -> dict[str, Any]:
     """The mean over questions with its interval, `macro`: the mean over sources of their means, and the mean for each
     source."""
     of_source: dict[str, dict[str, float]] = {}
     for name, value in values.items():
         of_source.setdefault(sources[name], {})[name] = value
-    each = {source: mean_of_questions(own) for source, own in sorted(of_source.items())}
+    each = {source: _mean_of_questions(own) for source, own in sorted(of_source.items())}
     macro = sum(found["estimate"] for found in each.values()) / len(each) if each else None
-    return {**mean_of_questions(values), "macro": macro, "by_source": each}
+    return {**_mean_of_questions(values), "macro": macro, "by_source": each}
 
 
-def mean_of_questions(values: Mapping[str, float]) -> dict[str, Any]:
+def _mean_of_questions(values: Mapping[str, float]) -> dict[str, Any]:
     """The mean with the question as the unit of sampling: `estimate`, `low`, `high`, and `questions`, their number."""
     interval = clustered_mean({name: [min(max(value, 0.0), 1.0)] for name, value in values.items()})
     if interval is None:

@@ -56,7 +56,7 @@ def export_livecodebench(
     played = evaluated_in(run, config, number, name)
     tasks = [task for folder, _ in played.pools for task in read_tasks(folder)]
     questions = {task.task_id: found for task in tasks if (found := code_question(task)) is not None}
-    programs = programs_of(played.trajectories, questions)
+    programs = _programs_of(played.trajectories, questions)
     if not programs:
         raise UserError(f"{played.trajectories}: none of its tasks asks for a program; LiveCodeBench judges programs")
     file = out or played.trajectories.with_name(FILE)
@@ -75,9 +75,9 @@ def export_livecodebench(
 def code_question(task: Task) -> CodeQuestion | None:
     """None for a task that does not ask for a program. The payload is a coding problem, or contains one as JSON
     text."""
-    own = json_fields(task.payload)
+    own = _json_fields(task.payload)
     inner = own.get("problem")
-    problem = json_fields(inner) if isinstance(inner, str) else own
+    problem = _json_fields(inner) if isinstance(inner, str) else own
     if "tests" not in problem:
         return None
     source = problem.get("source")
@@ -87,7 +87,7 @@ def code_question(task: Task) -> CodeQuestion | None:
     )
 
 
-def json_fields(text: str) -> Mapping[str, Any]:
+def _json_fields(text: str) -> Mapping[str, Any]:
     """The JSON object in `text`; empty if it is not one."""
     try:
         found = json.loads(text)
@@ -96,7 +96,7 @@ def json_fields(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str, list[str]]:
+def _programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str, list[str]]:
     """Task -> the program of each of its episodes, in order of their rollouts."""
     found: dict[str, dict[int, str]] = {}
     for row in stream_rows(folder, "trajectories", READ, keys=questions):

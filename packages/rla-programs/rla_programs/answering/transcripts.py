@@ -98,7 +98,7 @@ def given_messages(messages: Any) -> GivenMessages:
         raise NoTranscript(f"a message has the role {str(unknown[0])[:40]!r}")
     if "assistant" not in roles:
         raise NoTranscript("no message is of the assistant")
-    texts = [content_text(one.get("content")) for one in messages]
+    texts = [_content_text(one.get("content")) for one in messages]
     starts = [place for place, role in enumerate(roles) if role == "assistant"]
     ends = [*starts[1:], len(messages)]
     return GivenMessages(
@@ -106,22 +106,22 @@ def given_messages(messages: Any) -> GivenMessages:
         turns=tuple(
             SaidTurn(
                 text=texts[start],
-                calls=called_functions(messages[start].get("tool_calls")),
-                answer=answer_after(roles[start + 1 : end], texts[start + 1 : end], over=end == len(messages)),
+                calls=_called_functions(messages[start].get("tool_calls")),
+                answer=_answer_after(roles[start + 1 : end], texts[start + 1 : end], over=end == len(messages)),
             )
             for start, end in zip(starts, ends, strict=True)
         ),
     )
 
 
-def answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
+def _answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
     """The messages after a reply as its answer. A user's message at the very end does not belong to the episode."""
     if not roles or (over and not any(role in RESULTS for role in roles)):
         return None
     return "\n\n".join(texts)
 
 
-def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
+def _called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
     """The calls of a message, given as a list, as its JSON text, or as nothing."""
     if isinstance(calls, str):
         try:
@@ -130,10 +130,10 @@ def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
             raise NoTranscript("tool_calls is a string that is not JSON") from None
     if not isinstance(calls, list | None):
         raise NoTranscript("tool_calls is not a list")
-    return tuple(map(called_function, calls or ()))
+    return tuple(map(_called_function, calls or ()))
 
 
-def called_function(call: Any) -> tuple[str, str]:
+def _called_function(call: Any) -> tuple[str, str]:
     """Name and arguments of a call; arguments that are not JSON stay as the model wrote them."""
     function = call.get("function") or call if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
@@ -143,7 +143,7 @@ def called_function(call: Any) -> tuple[str, str]:
     return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
-def content_text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     """The text of a content."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") or "" if isinstance(part, Mapping) else part or "" for part in parts]

@@ -58,10 +58,10 @@ def voted_episodes(trajectories: Path, class_of: ClassOf | None) -> Iterator[Vot
     columns = [*READ, *SAID] if class_of else READ
     for entry in read_manifest(trajectories, "trajectories")["parts"]:
         for row in read_nested(trajectories / entry["name"], columns, kind="trajectories", entry=entry):
-            yield evaluated_episode(row), class_of(said_in_row(row)) if class_of and row["steps"] else None
+            yield evaluated_episode(row), class_of(_said_in_row(row)) if class_of and row["steps"] else None
 
 
-def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
+def _said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
     """From a trajectory row with the columns `SAID` and at least one step."""
     steps = row["steps"]
     return SaidEpisode(

@@ -58,9 +58,9 @@ class CodingRule:
         """
         policy: list[dict[str, Any]] = []
         tests: list[dict[str, Any]] = []
-        for examined in examinations(episodes, judgements):
-            policy += program_rows(examined, config)
-            tests += test_rows(examined, config)
+        for examined in _examinations(episodes, judgements):
+            policy += _program_rows(examined, config)
+            tests += _test_rows(examined, config)
         return (
             shaped(pl.DataFrame(policy, schema=POLICY_REWARDS), POLICY_REWARDS),
             shaped(pl.DataFrame(tests, schema=RM_REWARDS), RM_REWARDS),
@@ -72,7 +72,7 @@ class CodingRule:
         Over active tasks only, like `success`.
         """
         active = episodes.filter(pl.col("status") == Status.ACTIVE.value)
-        found = {one.task_id: one.executions for one in examinations(active, judgements)}
+        found = {one.task_id: one.executions for one in _examinations(active, judgements)}
         most = max((len(executions.given) for executions in found.values()), default=1)
         sizes = [size for size in (2**power for power in range(1, 12)) if size <= most]
         wrote = any(executions.parsed for executions in found.values())
@@ -80,13 +80,13 @@ class CodingRule:
         return {
             name: value
             for key, metric in metrics.items()
-            for name, value in as_columns(key.replace("@", "_at_"), metric).items()
+            for name, value in _as_columns(key.replace("@", "_at_"), metric).items()
         } | parsing(found)
 
 
-def examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[Examined]:
+def _examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[Examined]:
     """One for each task that has a program, in order of task_id; programs in order of their rollouts."""
-    scores, sampled = scores_of(judgements)
+    scores, sampled = _scores_of(judgements)
     for task_id, group in sorted(episodes.group_by("task_id"), key=lambda entry: str(entry[0][0])):
         rows = group.sort("rollout", "trajectory_id").select("trajectory_id", "final_observation", "n_steps").rows()
         found = [(name, verdict) for name, text, steps in rows if steps and (verdict := passed(text)) is not None]
@@ -109,7 +109,7 @@ def examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[E
         )
 
 
-def scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
+def _scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
     """The scores of each trajectory's judgements, and for each task the trajectory whose row holds the tokens."""
     scores: Scores = {}
     sampled: dict[str, str] = {}
@@ -121,7 +121,7 @@ def scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
     return scores, sampled
 
 
-def program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
+def _program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
     """Rows of `policy_rewards`; the advantage is 0 if the task's accuracy is outside the band."""
     executions = examined.executions
     weight = 0.0 if config.estimator == "outcome" else config.step_weight
@@ -145,7 +145,7 @@ def program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any
     ]
 
 
-def test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
+def _test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
     """Rows of `rm_rewards`: the judgements in the row with the tokens, for a task inside the band. The score says
     whether all right programs pass the test.
     """
@@ -169,7 +169,7 @@ def test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
     ]
 
 
-def as_columns(name: str, metric: Metric) -> dict[str, float | int | None]:
+def _as_columns(name: str, metric: Metric) -> dict[str, float | int | None]:
     """The estimate under `name`, with its bounds and denominators."""
     interval = metric.interval
     return {

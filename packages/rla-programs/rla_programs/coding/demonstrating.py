@@ -54,7 +54,7 @@ def lesson_of(task: Task, prompt: WritingPrompt, *, noise: float, seed: int) -> 
     problem, rng = problem_of(task.payload), random.Random(derive(seed, "lesson", task.task_id))
     tests = known_tests(problem, rng)
     outputs = [rng.choice(tests) if rng.random() < noise else test for test in tests]
-    shown = [with_output(test, other) for test, other in zip(tests, outputs, strict=True)]
+    shown = [_with_output(test, other) for test, other in zip(tests, outputs, strict=True)]
     return Lesson(messages=prompt.messages(problem), replies=[prompt.render(test) for test in shown])
 
 
@@ -66,7 +66,7 @@ def known_tests(problem: Problem, rng: random.Random) -> list[Test]:
     return entry.drawn(rng, count=TESTS)
 
 
-def with_output(test: Test, other: Test) -> Test:
+def _with_output(test: Test, other: Test) -> Test:
     """`test` with the output of `other`."""
     if isinstance(test, StdioTest) and isinstance(other, StdioTest):
         return replace(test, output=other.output)

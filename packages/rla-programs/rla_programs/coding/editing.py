@@ -53,7 +53,7 @@ def named(entry: Entry, *, seed: int) -> dict[str, Any]:
 def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> Task:
     """The pending task that an edit makes of `task`, well formed and new. Raises RejectedEdit."""
     parent = problem_of(task.payload)
-    fields = read_edit(edit)
+    fields = _read_edit(edit)
     problem = _relative(parent, fields[RELATIVE]) if RELATIVE in fields else _rewritten(parent, fields[REWRITE])
     child = task_from_problem(
         problem,
@@ -70,7 +70,7 @@ def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> 
     return replace(child, scene=task.scene)  # so that later tasks are compared with it
 
 
-def read_edit(edit: str) -> dict[str, Any]:
+def _read_edit(edit: str) -> dict[str, Any]:
     """The fields of an edit. Raises RejectedEdit."""
     try:
         fields = json.loads(edit) if len(edit) <= LONGEST_EDIT else None

@@ -82,7 +82,7 @@ class Coding:
         )
 
     def prober(self, config: Config) -> CodingProber:
-        return CodingProber(writing_prompt(config), Runner(coding_params(config).execution))
+        return CodingProber(_writing_prompt(config), Runner(coding_params(config).execution))
 
     def reward_rule(self) -> RewardRule:
         from rla_programs.coding.crediting import CodingRule
@@ -93,11 +93,11 @@ class Coding:
         return demonstration(task, seed=seed, random_share=random_share)
 
     def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
-        return lesson_of(task, writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
+        return lesson_of(task, _writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """Texts that a small model may read and write: the built-in training problems, and the problems of the pool."""
-        policy, tests = self.policy_prompt(config), writing_prompt(config)
+        policy, tests = self.policy_prompt(config), _writing_prompt(config)
         yield from texts_of_builtin(policy, tests, seed=config.seed)
         for task in tasks:
             problem = problem_of(task.payload)
@@ -142,6 +142,6 @@ class Coding:
         return CodingProof(Runner(own.execution), own, prompt=self.policy_prompt(config), ask=ask)
 
 
-def writing_prompt(config: Config) -> WritingPrompt:
+def _writing_prompt(config: Config) -> WritingPrompt:
     """The prompt that asks the reward model for tests, chosen by `judge.prompt`."""
     return PublishedTestPrompt() if config.judge.prompt == "published" else PlainTestPrompt()

@@ -81,7 +81,7 @@ class RewritePrompt:
         form = STDIO_FORM if problem.function is None else FUNCTION_FORM.format(name=problem.function)
         parts = {
             "Problem": question(problem),
-            "Tests": "\n".join(shown_tests(problem)) or "(too long to be shown)",
+            "Tests": "\n".join(_shown_tests(problem)) or "(too long to be shown)",
             "Programs": f"{view.accuracy:.0%} are right. {view.critique}",
         }
         rubric = RUBRIC.format(wanted=WANTED[view.direction], form=form, quoted=QUOTED)
@@ -94,7 +94,7 @@ class RewritePrompt:
         return {**schema, "required": ["rewrite"]}
 
 
-def shown_tests(problem: Problem) -> list[str]:
+def _shown_tests(problem: Problem) -> list[str]:
     """The tests by number, as JSON, as far as they are short."""
     found = []
     for number, test in enumerate(problem.tests, 1):

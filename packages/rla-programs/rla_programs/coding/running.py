@@ -58,10 +58,10 @@ class Runner:
         limits, program = self.limits(problem), with_prelude(prelude, program)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
-            return [answer_of(result, result.stdout) for result in await self._run(job)]
+            return [_answer_of(result, result.stdout) for result in await self._run(job)]
         calls = tuple(Call(function=problem.function, arguments=tuple(given(test))) for test in tests)
         job = Job(source=program, calls=calls, limits=limits)
-        return [answer_of(result, result.value) for result in await self._run(job)]
+        return [_answer_of(result, result.value) for result in await self._run(job)]
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
         """For each test whether the answer is right. A checker program sees all answers in one job. Raises as
@@ -98,5 +98,5 @@ class Runner:
         return results
 
 
-def answer_of(result: Result, value: Json) -> Answer:
+def _answer_of(result: Result, value: Json) -> Answer:
     return Answer(result.status is ExitStatus.OK, value, result.status is not ExitStatus.SKIPPED)

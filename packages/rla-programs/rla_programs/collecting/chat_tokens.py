@@ -79,7 +79,7 @@ class ChatTokens:
         thoughts = [found[1].strip() for one in conversation.replies() for found in THOUGHT.finditer(one.content)]
         shown = text.replace(breaker, "")
         self.thoughtless += any(self._chat.without_headers(thought) not in shown for thought in thoughts)
-        for piece, said in pieces_by_span(text, spans):
+        for piece, said in _pieces_by_span(text, spans):
             for place, part in enumerate(self._control.split(piece)):
                 if place % 2:
                     yield [self._ids[part]], said
@@ -169,7 +169,7 @@ def unused(conversation: Conversation) -> str:
     return found
 
 
-def pieces_by_span(text: str, spans: Sequence[Span]) -> Iterator[tuple[str, bool]]:
+def _pieces_by_span(text: str, spans: Sequence[Span]) -> Iterator[tuple[str, bool]]:
     """The pieces of a text, each with whether it lies in a span."""
     at = 0
     for start, end in spans:

@@ -71,7 +71,7 @@ def template_messages(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     ]
 
 
-def conversation_of(row: Mapping[str, Any]) -> Conversation:
+def _conversation_of(row: Mapping[str, Any]) -> Conversation:
     """The conversation in a row of a shard."""
     names = ("task_id", "source", "tools", "outcome", "quality", "teacher")
     messages = tuple(ChatMessage(**message) for message in row["messages"])
@@ -80,7 +80,7 @@ def conversation_of(row: Mapping[str, Any]) -> Conversation:
 
 def read_conversations(folder: Path) -> list[Conversation]:
     """The conversations of a complete shard. Raises UserError if calls or tools are not JSON."""
-    found = [conversation_of(row) for row in read_rows(folder, "conversations")]
+    found = [_conversation_of(row) for row in read_rows(folder, "conversations")]
     for one in found:
         try:
             template_messages(one.messages)

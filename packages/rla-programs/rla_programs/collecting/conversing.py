@@ -39,15 +39,15 @@ class GivenConversations:
         return [one for path in self.sources for one in parts_of_source(path)]
 
     def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
-        return conversation_examples(self.ctx, tokenizer, self.sources, config)
+        return _conversation_examples(self.ctx, tokenizer, self.sources, config)
 
 
 def given_conversations(ctx: StageContext) -> GivenConversations:
     """The conversations that `warm_start.conversations` names."""
-    return GivenConversations(ctx=ctx, sources=conversations_source(ctx))
+    return GivenConversations(ctx=ctx, sources=_conversations_source(ctx))
 
 
-def conversations_source(ctx: StageContext) -> list[Path]:
+def _conversations_source(ctx: StageContext) -> list[Path]:
     """The paths of the conversations that the policy learns from. `collected` ones are made if they are missing. A
     shard that the user chose with options of `rla collect` is taken as it is; a shard that a teacher has played must
     have these parameters.
@@ -82,7 +82,7 @@ def chosen(ctx: StageContext, folder: Path) -> bool:
     return not pool.exists() or digest(pool) not in inputs.values()
 
 
-def conversation_examples(
+def _conversation_examples(
     ctx: StageContext, tokenizer: PreTrainedTokenizerBase, sources: Sequence[Path], config: SftConfig
 ) -> list[Example]:
     """All conversations of `sources`; `config.examples` applies to demonstrations only. Conversations that are longer

@@ -129,8 +129,8 @@ def _message(one: Any) -> ChatMessage:
     if not isinstance(said, str) or said not in ROLE:
         raise NotAConversation(f"a message whose role is not one of {', '.join(ROLE)}")
     given = one.get("value") if one.get("content") is None else one["content"]
-    thoughts = [part for part in given if is_thought(part)] if isinstance(given, list) else []
-    role, content = ROLE[said], _text([part for part in given if not is_thought(part)] if thoughts else given)
+    thoughts = [part for part in given if _is_thought(part)] if isinstance(given, list) else []
+    role, content = ROLE[said], _text([part for part in given if not _is_thought(part)] if thoughts else given)
     calls = one.get("tool_calls")
     calls = _json(calls) if isinstance(calls, str) else calls
     calls = calls or [one["function_call"]] if one.get("function_call") else calls
@@ -156,7 +156,7 @@ def _text(content: Any) -> str:
     return "".join(said)
 
 
-def is_thought(part: Any) -> bool:
+def _is_thought(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in THOUGHTS
 
 
@@ -173,18 +173,18 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
     arguments = function.get("arguments")
     for _ in range(2):  # some files have JSON text inside JSON text
         arguments = (_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
-    arguments = arguments if isinstance(function.get("arguments"), str) else without_nulls(arguments)
+    arguments = arguments if isinstance(function.get("arguments"), str) else _without_nulls(arguments)
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise NotAConversation("arguments of a call that are not an object")
     return name, arguments
 
 
-def without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """Nested data without the keys whose value is null, which Arrow has added."""
     if isinstance(value, Mapping):
-        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _tools(tools: Any) -> str | None:
@@ -193,7 +193,7 @@ def _tools(tools: Any) -> str | None:
         return None
     if not isinstance(tools, Sequence) or not all(isinstance(one, Mapping) for one in tools):
         raise NotAConversation("`tools` is not a list of schemas")
-    return json.dumps(without_nulls(list(tools)), ensure_ascii=False)
+    return json.dumps(_without_nulls(list(tools)), ensure_ascii=False)
 
 
 def _json(text: str) -> Any:

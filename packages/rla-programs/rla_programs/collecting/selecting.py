@@ -19,13 +19,13 @@ from rla_programs.collecting.params import CollectConfig
 RUN = 3  # words
 
 
-def question_key(conversation: Conversation) -> str:
+def _question_key(conversation: Conversation) -> str:
     """Equal for equal questions."""
     asked = next((one.content for one in conversation.messages if one.role == "user"), "")
     return single_spaced(asked)
 
 
-def best_first(found: Iterable[Conversation]) -> list[Conversation]:
+def _best_first(found: Iterable[Conversation]) -> list[Conversation]:
     """From best to worst, in an order that does not depend on the input order."""
 
     def order(one: Conversation) -> tuple[bool, float, int, str]:
@@ -39,7 +39,7 @@ def kept_of_question(found: Iterable[Conversation], config: CollectConfig) -> li
     """The conversations to keep for one question, the best first."""
     kept: list[Conversation] = []
     known: list[frozenset[tuple[str, ...]]] = []
-    for one in best_first(found):
+    for one in _best_first(found):
         if len(kept) == config.keep:
             break
         runs = word_runs(one)
@@ -56,8 +56,8 @@ def kept_of_all(found: Iterable[Conversation], config: CollectConfig) -> list[Co
     """The conversations to keep for many questions, in the order of their ids."""
     by_question: defaultdict[str, list[Conversation]] = defaultdict(list)
     for one in {each.conversation_id: each for each in found}.values():
-        by_question[question_key(one)].append(one)
-    ranked = best_first(one for asked in by_question.values() for one in kept_of_question(asked, config))
+        by_question[_question_key(one)].append(one)
+    ranked = _best_first(one for asked in by_question.values() for one in kept_of_question(asked, config))
     counted: Counter[str] = Counter()
     kept = []
     for one in ranked:

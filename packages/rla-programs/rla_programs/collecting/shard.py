@@ -30,7 +30,7 @@ Played = tuple[Task, int]  # and the number of the episode
 Finished = Callable[[int, list[Conversation | None]], None]
 
 
-def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
+def _teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
     """Raises UserError if the environment has no solver."""
     own = collect_params(config)
     if own.teacher == "solver":
@@ -81,13 +81,13 @@ def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[T
     check_failures(writer.folder, failed, total, config.rollout.max_failed_share)
     for place, found in sorted(late.items()):
         keep(place, found)
-    writer.finish(conversation_counts(writer.parts()))
+    writer.finish(_conversation_counts(writer.parts()))
 
 
 def _play(ctx: StageContext, episodes: Iterable[Sequence[Played]], finished: Finished) -> None:
     """Play the episodes with the teacher, in the environments of the stage."""
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
-    teacher = teacher_of(ctx.config, prompt)
+    teacher = _teacher_of(ctx.config, prompt)
     with environments(ctx.config, note=ctx.progress.note) as made:
         shared = Lessons(teacher=teacher, prompt=prompt, env=ctx.config.env, make_env=made.make, seed=ctx.config.seed)
 
@@ -128,10 +128,10 @@ def choose_conversations(
         if place not in writer.done:
             writer.write(place, [one.row() for one in kept[start : start + ROWS]])
         ctx.progress.advance(len(kept[start : start + ROWS]))
-    writer.finish(conversation_counts(writer.parts()))
+    writer.finish(_conversation_counts(writer.parts()))
 
 
-def conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
+def _conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
     """Counts over all parts, including those of an interrupted call."""
     rows = [row for part in parts for row in read_nested(part, ["outcome", "messages.list.element.role"])]
     return {

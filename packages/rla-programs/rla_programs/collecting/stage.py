@@ -27,7 +27,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if given["scores"] and not given["trajectories"]:
         raise UserError("--scores ranks the episodes of --trajectories; give both")
     if not any(given.values()):
-        return collected_by_teacher(ctx)
+        return _collected_by_teacher(ctx)
     if {"slice", "workers"} & ctx.options.keys():
         raise UserError("--slice and --workers divide the episodes to play; leave them out with --trajectories")
     inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
@@ -39,7 +39,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     return {"conversations": str(writer.folder), **counts_of(writer)}
 
 
-def collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
+def _collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
     """Conversations of `collect.teacher`."""
     pool = pool_of(ctx, "pool")
     writer = opened(ctx, [pool], slice_of(ctx))

@@ -114,7 +114,7 @@ class ServerTeacher:
     name: str
 
     async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None:
-        writer, schemas = writer_of(self.prompt)
+        writer, schemas = _writer_of(self.prompt)
         own = collect_params(self.config)
         reply = await self.server.turn(
             dialogue.sent, schemas, seed=seed, temperature=own.temperature, max_tokens=own.max_tokens
@@ -125,7 +125,7 @@ class ServerTeacher:
         return text, reply if writer else None
 
 
-def writer_of(prompt: PolicyPrompt) -> tuple[WritesCalls | None, Sequence[Mapping[str, Any]]]:
+def _writer_of(prompt: PolicyPrompt) -> tuple[WritesCalls | None, Sequence[Mapping[str, Any]]]:
     """The object that writes calls as text, and the schemas that a server is given in this case."""
     if isinstance(prompt, ToolPrompt) and isinstance(prompt, WritesCalls) and prompt.schemas:
         return prompt, prompt.schemas

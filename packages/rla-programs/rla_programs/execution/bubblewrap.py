@@ -52,7 +52,7 @@ class Bubblewrap:
         if self._groups is not None:
             remove_empty(self._groups)
         python = base_interpreter()
-        self._python, self._work = python.program, working_folder(python)
+        self._python, self._work = python.program, _working_folder(python)
         self._root = [*system(), *bound(python), *devices(self._work)]
         # read once, so that a stage uses one version of the code
         self._controller = Path(controller.__file__).read_bytes()
@@ -132,7 +132,7 @@ def bound(python: Interpreter) -> list[str]:
     return flags
 
 
-def working_folder(python: Interpreter) -> str:
+def _working_folder(python: Interpreter) -> str:
     """The folder in which a program works and writes."""
     taken = [Path(path) for path in (*python.folders, *python.files)]
     return next(work for work in WORKS if not any(path.is_relative_to(work) for path in taken))

@@ -85,19 +85,19 @@ def delegated(process: Path = Path("/proc/self")) -> Path | None:
     if top is None or own is None or ".." in Path(own).parts:
         return None
     candidates = [top / own, (top / own).parent] if own else [top]
-    return next((base for base in candidates if hands_memory_on(base)), None)
+    return next((base for base in candidates if _hands_memory_on(base)), None)
 
 
-def hands_memory_on(base: Path) -> bool:
+def _hands_memory_on(base: Path) -> bool:
     try:
         handed_on = (base / "cgroup.subtree_control").read_text().split()
     except OSError:
         return False
     writable = all(os.access(path, os.W_OK) for path in (base, base / "cgroup.procs"))
-    return "memory" in handed_on and writable and (not SYSTEMD.is_dir() or is_delegated(base))
+    return "memory" in handed_on and writable and (not SYSTEMD.is_dir() or _is_delegated(base))
 
 
-def is_delegated(base: Path) -> bool:
+def _is_delegated(base: Path) -> bool:
     """Whether systemd leaves the groups below to others (`Delegate=`)."""
     for name in ("user.delegate", "trusted.delegate"):
         with contextlib.suppress(OSError):

@@ -117,7 +117,7 @@ class Box:
         _, status, used = self.reap(child)
         if how == HALTED and not self.control.recv(HEAD):
             os._exit(0)  # the service is gone
-        touched = self.state() != self.untouched or (self.first and self.numbers < 0 and last_number() != child)
+        touched = self.state() != self.untouched or (self.first and self.numbers < 0 and _last_number() != child)
         return REPORT.pack(how, status, wall, used.ru_utime + used.ru_stime, touched)
 
     def reap(self, child: int) -> tuple[int, int, resource.struct_rusage]:
@@ -170,7 +170,7 @@ class Box:
             resource.setrlimit(kind, (soft, hard))
 
 
-def enclose(work: str, inodes: int, group: int) -> int:
+def _enclose(work: str, inodes: int, group: int) -> int:
     """Join the cgroup whose cgroup.procs is open (-1: none). Allow at most `inodes` files in the folder (0: no tmpfs),
     and record no access times, which would reveal earlier accesses to a run. Returns the descriptor of the last process
     id, -1 if it is not available.
@@ -190,7 +190,7 @@ def enclose(work: str, inodes: int, group: int) -> int:
     # Process 1 counts the resources that its children have used. Other files of /proc carry the time of the first
     # access.
     libc.mount(b"none", PROCESSES.encode(), None, REMOUNT | NOSUID | NODEV | NOEXEC, b"hidepid=2")
-    look_at_all(PROCESSES)
+    _look_at_all(PROCESSES)
     while libc.umount2(SYSTEM.encode(), DETACH) == 0:  # bubblewrap's mounts, which hide it and cannot be written
         pass
     try:
@@ -203,7 +203,7 @@ def enclose(work: str, inodes: int, group: int) -> int:
             raise OSError(ctypes.get_errno(), "it cannot be hidden", SYSTEM)
 
 
-def look_at_all(folder: str) -> None:
+def _look_at_all(folder: str) -> None:
     """Access the files in a folder and below. Processes may disappear in between, and other file systems may be
     mounted."""
     with contextlib.suppress(OSError):
@@ -211,7 +211,7 @@ def look_at_all(folder: str) -> None:
         for entry in os.scandir(folder):
             found = None if entry.name.isdigit() else entry.stat(follow_symlinks=False)
             if found and found.st_dev == here and entry.is_dir(follow_symlinks=False):
-                look_at_all(entry.path)
+                _look_at_all(entry.path)
 
 
 def descend(user: int, numbers: int) -> int:
@@ -246,7 +246,7 @@ def surrender(kept: int) -> None:
         raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
 
-def last_number() -> int:
+def _last_number() -> int:
     """The last process id assigned in this namespace."""
     with open(LOAD, "rb") as file:
         return int(file.read().split()[-1])
@@ -264,7 +264,7 @@ def preload(names: str) -> None:
     gc.freeze()
 
 
-def standard_streams() -> None:
+def _standard_streams() -> None:
     """New streams on the child's pipes, made as the interpreter does."""
     for number, name, mode, errors, buffering in (
         (0, "stdin", "r", "surrogateescape", -1),
@@ -357,10 +357,10 @@ def main() -> None:
     os.environ.clear()
     sys.set_int_max_str_digits(0)  # a program may print integers of any length, because time and output are limited
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    numbers = descend(int(user), enclose(work, int(inodes), int(group)))
+    numbers = descend(int(user), _enclose(work, int(inodes), int(group)))
     preload(names)
     kind = Box(socket.socket(fileno=int(control)), program=program, work=work, numbers=numbers).serve()
-    standard_streams()
+    _standard_streams()
     module: Any = type(sys)("program" if kind == CALL else "__main__")
     module.__file__, sys.argv = program, [program]
     sys.modules[module.__name__] = module

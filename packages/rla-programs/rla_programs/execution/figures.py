@@ -46,7 +46,7 @@ def told_execution(figures: Mapping[str, float]) -> str:
     """One line about tool calls, machines and pages, as far as there are any."""
     told = []
     if COUNT in figures:
-        told.append(told_calls(figures))
+        told.append(_told_calls(figures))
     if machines := figures.get("machines"):
         told.append(f"{machines:.0f} machines started, {figures['machine_start_s'] / machines:.2g} s in the mean")
     if "pages" in figures:
@@ -55,7 +55,7 @@ def told_execution(figures: Mapping[str, float]) -> str:
     return "; ".join(told)
 
 
-def told_calls(figures: Mapping[str, float]) -> str:
+def _told_calls(figures: Mapping[str, float]) -> str:
     """How the calls ended, how long programs ran, and how long episodes waited for them."""
     ended = ", ".join(f"{count:.0f} {status}" for status, count in statuses_of(figures).items())
     line = f"{figures.get(COUNT, 0):.0f} calls of the tool: {ended}"

@@ -99,12 +99,12 @@ def only(number: int, then: list[Instruction]) -> list[Instruction]:
     return [(EQUAL, 0, len(then), number), *then]
 
 
-def first_argument_is(value: int, otherwise: int) -> list[Instruction]:
+def _first_argument_is(value: int, otherwise: int) -> list[Instruction]:
     """Allowed if the first argument is `value`."""
     return [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW), fails(otherwise)]
 
 
-def cloning(alone: bool) -> list[Instruction]:
+def _cloning(alone: bool) -> list[Instruction]:
     """No new namespaces; `alone`: only threads."""
     code = [(LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, CLONE_NAMESPACES), fails(errno.EPERM)]
     if alone:
@@ -119,8 +119,8 @@ def with_head(machine: str, *, alone: bool = False) -> list[Instruction]:
     code = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, NEWEST + 1), fails(errno.ENOSYS)]
     code += only(CLONE3[column], [fails(errno.ENOSYS)])  # its flags are out of reach; libc falls back to clone
-    code += only(CLONE[column], cloning(alone))
-    return code + only(PRLIMIT[column], first_argument_is(0, errno.EPERM))
+    code += only(CLONE[column], _cloning(alone))
+    return code + only(PRLIMIT[column], _first_argument_is(0, errno.EPERM))
 
 
 def instructions(machine: str, *, alone: bool) -> list[Instruction]:
@@ -134,7 +134,7 @@ def instructions(machine: str, *, alone: bool) -> list[Instruction]:
             if (number := forking[column]) is not None:
                 code += only(number, [fails(errno.EAGAIN)])
         for killing in KILLING.values():
-            code += only(killing[column], first_argument_is(OWN_PID, errno.EPERM))
+            code += only(killing[column], _first_argument_is(OWN_PID, errno.EPERM))
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 

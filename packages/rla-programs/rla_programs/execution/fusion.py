@@ -101,9 +101,9 @@ class SandboxFusion:
 
     async def _one(self, asked: str | Call, job: Job) -> Result:
         called = isinstance(asked, Call)
-        body = call_request(job, asked) if isinstance(asked, Call) else stdin_request(job, asked)
+        body = _call_request(job, asked) if isinstance(asked, Call) else _stdin_request(job, asked)
         try:
-            return fusion_result(await self._ask(body, job.limits), job.limits, called=called)
+            return _fusion_result(await self._ask(body, job.limits), job.limits, called=called)
         except UNANSWERED as error:
             said = str(error) or type(error).__name__
             return Result(status=ExitStatus.ERROR, detail=f"SandboxFusion: no answer: {said}")
@@ -136,7 +136,7 @@ class SandboxFusion:
             text = await bounded(response, LARGEST + 12 * (limits.output_kb << 10))
         if response.status == 429 or response.status >= 500:
             raise Busy(f"status {response.status}: {text[:EXCERPT]}")
-        answer = readable_answer(text) if response.status == 200 else None
+        answer = _readable_answer(text) if response.status == 200 else None
         if not isinstance(answer, dict):
             raise UserError(
                 f"{self._url}: status {response.status}, not an answer of SandboxFusion ({text[:EXCERPT]!r}); correct "
@@ -155,14 +155,14 @@ async def bounded(response: aiohttp.ClientResponse, most: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-def readable_answer(text: str) -> Any:
+def _readable_answer(text: str) -> Any:
     try:
         return parsed_verdict(text.encode())
     except ValueError:
         return None
 
 
-def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
+def _fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
     return {
         "language": "python",
         "code": code,
@@ -172,18 +172,18 @@ def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
     }
 
 
-def stdin_request(job: Job, text: str) -> dict[str, Any]:
-    return fusion_request(with_prelude(LONG_INTEGERS, job.source), text, job.limits)
+def _stdin_request(job: Job, text: str) -> dict[str, Any]:
+    return _fusion_request(with_prelude(LONG_INTEGERS, job.source), text, job.limits)
 
 
-def call_request(job: Job, call: Call) -> dict[str, Any]:
+def _call_request(job: Job, call: Call) -> dict[str, Any]:
     """The program as a file, with a script that calls its function and writes the value to another file."""
     program = base64.b64encode(job.source.encode("utf-8", "surrogatepass")).decode()
     files = {"files": {PROGRAM: program}, "fetch_files": [VALUE]}
-    return fusion_request(CALLER, controller_question(call).decode(), job.limits) | files
+    return _fusion_request(CALLER, controller_question(call).decode(), job.limits) | files
 
 
-def fusion_result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
+def _fusion_result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
     """The server's answer as a `Result`; missing fields are an error of the service."""
     ran = answer.get("run_result") or {}
     state, code = ran.get("status"), ran.get("return_code")

@@ -25,10 +25,10 @@ PREFIX, REMOVED = "rla-program-", "rla-removed-"
 NEWBORN_S = 60.0  # a younger folder may not be locked yet
 
 
-def launch_program(request: LocalRequest) -> Launch:
+def _launch_program(request: LocalRequest) -> Launch:
     """Raises OSError."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    held = held_folder(folder)
+    held = _held_folder(folder)
     work, program, own = folder / "work", folder / "program.py", folder / "controller.py"
     try:
         work.mkdir()
@@ -49,7 +49,7 @@ def launch_program(request: LocalRequest) -> Launch:
     return Launch(command=command, cleanup=cleanup)
 
 
-def held_folder(folder: Path) -> int:
+def _held_folder(folder: Path) -> int:
     """A descriptor whose lock marks the folder as in use as long as this process lives. Raises OSError if it is in
     use."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -61,14 +61,14 @@ def held_folder(folder: Path) -> int:
     return held
 
 
-def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
+def _remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
     """Remove folders that killed stages of this user have left behind."""
     for name in (PREFIX, REMOVED):
         for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
             with contextlib.suppress(OSError):  # already gone, in use, or another user's
                 status = folder.lstat()
                 if status.st_uid == os.geteuid() and status.st_mtime < time.time() - older_than_s:
-                    held = held_folder(folder)
+                    held = _held_folder(folder)
                     remove(folder)
                     os.close(held)
 
@@ -100,8 +100,8 @@ def lifted(folder: Path, target: Path) -> Path:
 
 def rlimits(*, workers: int) -> LocalSandbox:
     """Raises UserError if programs cannot be confined at all."""
-    remove_abandoned()
-    sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
+    _remove_abandoned()
+    sandbox = LocalSandbox(_launch_program, workers=workers, bounds_tasks=False)
     if refusal := sandbox.refusal():
         raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
     return sandbox

@@ -71,14 +71,14 @@ class QuestionItems:
         return question_family(item.family) if self._package == OWN_PACKAGE else opened_family(item.family)
 
 
-def items_of(task: Task) -> QuestionItems:
+def _items_of(task: Task) -> QuestionItems:
     found = package_and_item(question_of(task))
     return QuestionItems(OWN_PACKAGE if found is None else found[0])
 
 
 def drawn_question_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
     """Up to `count` edits of one level; none for a question without a family."""
-    return drawn_level_edits(task, direction=direction, seed=seed, count=count, source=items_of(task))
+    return drawn_level_edits(task, direction=direction, seed=seed, count=count, source=_items_of(task))
 
 
 def child_of_question(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
@@ -91,20 +91,20 @@ def child_of_question(task: Task, edit: str, *, root: Task, taken: Collection[st
         child = question_of_item(found[0], item)
         assert child is not None  # `moved_item` returns items with known answers
     else:
-        values = rewritten_values(edit)
-        child = rewritten_question(asked, values[REWRITE])
+        values = _rewritten_values(edit)
+        child = _rewritten_question(asked, values[REWRITE])
         if likeness_of(child) in known:
             raise RejectedEdit("there is such a question already")
     return changed_task(task, content=asdict(child), edit=values, taken=taken, created=created, instruction=child.text)
 
 
-def rewritten_values(edit: str) -> dict[str, Any]:
+def _rewritten_values(edit: str) -> dict[str, Any]:
     """Raises RejectedEdit if the edit is not a rewrite."""
     values = edit_values(edit, {REWRITE: dict})
     return {REWRITE: edit_values(json.dumps(values[REWRITE]), REWRITTEN)}
 
 
-def rewritten_question(parent: Question, fields: Mapping[str, str]) -> Question:
+def _rewritten_question(parent: Question, fields: Mapping[str, str]) -> Question:
     """A claim: the answer is not proven. Raises RejectedEdit."""
     text, answer = harmless(fields["question"]).strip(), fields["answer"].strip()
     if parent.check == "code":
@@ -167,7 +167,7 @@ class QuestionProposals:
         return _object({REWRITE: _object(inner)})
 
     def _levels(self, task: Task) -> ProposalPrompt | None:
-        items = items_of(task)
+        items = _items_of(task)
         return None if items.item_of(task) is None else LevelPrompt(items)
 
 

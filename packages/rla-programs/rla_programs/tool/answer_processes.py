@@ -57,7 +57,7 @@ class AnswerProcesses:
         """End the processes after the replies to requests in progress."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         while self._idle:
-            end_comparer(self._idle.pop().process)
+            _end_comparer(self._idle.pop().process)
 
     def _compared(self, request: Mapping[str, Any]) -> Any:
         try:  # another thread may take the last one after a check, so try
@@ -72,11 +72,11 @@ class AnswerProcesses:
     def _asked(self, comparer: _Comparer, request: Mapping[str, Any]) -> Any:
         reply = None
         try:
-            reply = comparison_reply(comparer.process, request, self._wall_s)
+            reply = _comparison_reply(comparer.process, request, self._wall_s)
             comparer.answers += 1
         finally:
             if reply is None or comparer.answers >= MOST_ANSWERS:
-                end_comparer(comparer.process)
+                _end_comparer(comparer.process)
             else:
                 self._idle.append(comparer)
         return reply
@@ -87,12 +87,12 @@ class AnswerProcesses:
         with killed_after(process, START_S):
             said = _line(process)
         if said != READY:
-            end_comparer(process)
+            _end_comparer(process)
             raise EnvironmentFailure(f"the process that compares answers ({self._kind}) did not start")
         return _Comparer(process)
 
 
-def comparison_reply(process: subprocess.Popen[bytes], request: Mapping[str, Any], seconds: float) -> Any:
+def _comparison_reply(process: subprocess.Popen[bytes], request: Mapping[str, Any], seconds: float) -> Any:
     """The process's reply; None if it died of the request, or was killed after `seconds`. Raises DiedUnasked."""
     assert process.stdin is not None
     with killed_after(process, seconds):
@@ -121,7 +121,7 @@ def _line(process: subprocess.Popen[bytes]) -> Any:
     return json.loads(line) if line.endswith(b"\n") else None
 
 
-def end_comparer(process: subprocess.Popen[bytes]) -> None:
+def _end_comparer(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with contextlib.suppress(BrokenPipeError):
         process.communicate()

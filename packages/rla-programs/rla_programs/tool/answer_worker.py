@@ -48,10 +48,10 @@ def load_comparison(kind: str) -> Any:
     from rla_bridges.adapters.reasoning_families import reasoning_library
 
     reasoning_library()
-    return lambda request: family_score(request["item"], request["answer"])
+    return lambda request: _family_score(request["item"], request["answer"])
 
 
-def family_score(item: Mapping[str, Any], answer: str) -> float | str:
+def _family_score(item: Mapping[str, Any], answer: str) -> float | str:
     """The score of reasoning-gym's verifier, or UNMADE if the package cannot make the question again."""
     from rla_bridges.adapters.reasoning_families import NoItem
     from rla_bridges.adapters.reasoning_items import Item, answer_score

@@ -27,14 +27,14 @@ SHOW = '\nif _ is not None: __import__("builtins").print(_)\n'  # `_` as in an i
 def prepared(code: str, autoprint: Autoprint) -> str:
     """The program to run. It is never evaluated here, and may be any text."""
     if autoprint == "published":
-        return last_line_printed(published_inside(code))
+        return _last_line_printed(_published_inside(code))
     source = code.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads it
     tree = parsed(source)
-    if tree is None and (inside := fenced_inside(source)) is not None:
+    if tree is None and (inside := _fenced_inside(source)) is not None:
         source, tree = inside, parsed(inside)
     if autoprint == "off" or tree is None:
         return source
-    return last_expression_shown(source, tree)
+    return _last_expression_shown(source, tree)
 
 
 def parsed(source: str) -> ast.Module | None:
@@ -48,14 +48,14 @@ def parsed(source: str) -> ast.Module | None:
         return None
 
 
-def fenced_inside(source: str) -> str | None:
+def _fenced_inside(source: str) -> str | None:
     """The first fenced Python block in a text that is not a program itself."""
     if CLOSING not in source:
         return None
     return next((block.text for block in fenced_blocks(lines_of(source)) if block.tag in TAGS), None)
 
 
-def last_expression_shown(source: str, tree: ast.Module) -> str:
+def _last_expression_shown(source: str, tree: ast.Module) -> str:
     """The program with its last statement, if it is an expression, turned into `_ = (...)` and a line that prints
     `_`."""
     if not tree.body or not isinstance(last := tree.body[-1], ast.Expr) or prints(last.value):
@@ -74,14 +74,14 @@ def prints(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"
 
 
-def published_inside(code: str) -> str:
+def _published_inside(code: str) -> str:
     """The inside of the first closed Python fence, wherever it is."""
     start = code.find(OPENING)
     end = code.find(CLOSING, start + len(OPENING)) if start >= 0 else -1
     return code[start + len(OPENING) : end].strip() if end >= 0 else code
 
 
-def last_line_printed(code: str) -> str:
+def _last_line_printed(code: str) -> str:
     """The published rewrite, applied to the last line that is not empty; a line of spaces counts."""
     lines = code.split("\n")
     last = next((index for index in reversed(range(len(lines))) if lines[index]), None)

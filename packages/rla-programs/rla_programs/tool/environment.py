@@ -109,14 +109,14 @@ class Tool:
         return None if called else said_answer(question_of(task), actions[-1])
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        calls, shown, tool = call_format(config), shown_text(task, config), tool_params(config).has_tool
+        calls, shown, tool = call_format(config), _shown_text(task, config), tool_params(config).has_tool
         return taught_rounds(task, calls, seed=seed, random_share=random_share, shown=shown, tool=tool)
 
     def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
         return solver_reply(task, history, call_format(config), seed=seed, tool=tool_params(config).has_tool)
 
     def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        return stitched(task, call_format(config), seed=seed, shown=shown_text(task, config))
+        return stitched(task, call_format(config), seed=seed, shown=_shown_text(task, config))
 
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
@@ -166,7 +166,7 @@ def call_format(config: Config) -> CallFormat:
     return make_format(tool_params(config).format)
 
 
-def shown_text(task: Task, config: Config) -> str:
+def _shown_text(task: Task, config: Config) -> str:
     """The question as the policy reads it."""
     own = tool_params(config)
     return shown_question(question_of(task), published=own.prompt == "published", tool=own.has_tool)

@@ -55,18 +55,18 @@ def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
     try:
         value, end = lenient_decode(reply, body)
     except json.JSONDecodeError as error:
-        return failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
+        return _failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
     except ValueError:  # an integer of thousands of digits
-        return failed_call(reply, start, closing, "a number is too long")
+        return _failed_call(reply, start, closing, "a number is too long")
     except RecursionError:
-        return failed_call(reply, start, closing, "it is nested too deeply")
+        return _failed_call(reply, start, closing, "it is nested too deeply")
     end = skipped(reply, end)
     if reply.startswith(CLOSE, end):
-        return call_of(value), end + len(CLOSE)
-    return failed_call(reply, start, closing, f"more text at character {end - body + 1} of the call")
+        return _call_of(value), end + len(CLOSE)
+    return _failed_call(reply, start, closing, f"more text at character {end - body + 1} of the call")
 
 
-def failed_call(reply: str, start: int, closing: int, fault: str) -> tuple[Malformed, int]:
+def _failed_call(reply: str, start: int, closing: int, fault: str) -> tuple[Malformed, int]:
     """A body that could not be parsed, up to the next closing tag."""
     if closing < 0:
         return Malformed(reason=UNCLOSED), len(reply)
@@ -81,7 +81,7 @@ def skipped(text: str, start: int) -> int:
     return found.end()
 
 
-def call_of(value: Any) -> ToolCall | Malformed:
+def _call_of(value: Any) -> ToolCall | Malformed:
     """A decoded body as a call."""
     if not isinstance(value, dict):
         return Malformed(reason=f"The call is not a JSON object: {SHAPE}.")
@@ -92,7 +92,7 @@ def call_of(value: Any) -> ToolCall | Malformed:
         return Malformed(reason=f'The call has no "arguments" that are a JSON object: {SHAPE}.')
     if too_deep(value) or too_deep(arguments):
         return Malformed(reason="The call is not valid JSON (it is nested too deeply): write the arguments flat.")
-    if not utf8_can_write(name, arguments):
+    if not _utf8_can_write(name, arguments):
         return Malformed(reason="The call holds half of a surrogate pair: write the character itself.")
     return ToolCall(name=name, arguments=arguments)
 
@@ -109,7 +109,7 @@ def arguments_given(given: Any) -> Any:
         return None
 
 
-def utf8_can_write(name: str, arguments: dict[str, Any]) -> bool:
+def _utf8_can_write(name: str, arguments: dict[str, Any]) -> bool:
     """Whether all texts of a call can be encoded as UTF-8; its nesting is limited already."""
     try:
         f"{name}{json.dumps(arguments, ensure_ascii=False)}".encode()

@@ -73,7 +73,7 @@ def import_questions(
     `tell` gets a line about imported and skipped rows. Raises UserError if a file cannot be read, if its layout is
     unknown, or if there is no question at all.
     """
-    found = found_questions(
+    found = _found_questions(
         path, split=split, layout=layout, limit=limit, max_tests=max_tests, max_test_chars=max_test_chars
     )
     if tell is not None:
@@ -81,7 +81,7 @@ def import_questions(
     return [task_of_question(question, split=split) for question in found.questions]
 
 
-def found_questions(
+def _found_questions(
     path: str | Path,
     *,
     split: str,
@@ -114,7 +114,7 @@ def found_questions(
                 found.skipped[AGAIN] += 1
                 continue
             seen.add(likeness)
-            question = asked_question(read.found)
+            question = _asked_question(read.found)
             found.questions.append(question)
             if question.check == "math" and not all(map(is_readable, alternatives(question.answer))):
                 found.as_text.append(question.answer)
@@ -124,7 +124,7 @@ def found_questions(
     return found
 
 
-def asked_question(found: FoundQuestion) -> Question:
+def _asked_question(found: FoundQuestion) -> Question:
     """The question of a task. An answer that names an option of the question, and not only its text, is a choice."""
     check, answer, options = found.check, found.answer, options_in(found.text)
     letter = choice_in(answer, options) if check == "math" else None

@@ -63,10 +63,10 @@ SUCCEEDED = STATUSES[ExitStatus.OK]
 def labels_seen(task: Task, calls: CallFormat, steps: Sequence[SeenStep]) -> list[Labelled]:
     """One label per step, including the end of the episode. Empty if nothing is known about the question."""
     asked = question_of(task)
-    known = known_question(asked)
+    known = _known_question(asked)
     if known is None:
         return []
-    return [label_of_step(asked, known, calls, steps[:number], step) for number, step in enumerate(steps)]
+    return [_label_of_step(asked, known, calls, steps[:number], step) for number, step in enumerate(steps)]
 
 
 def labels_of_actions(
@@ -76,23 +76,23 @@ def labels_of_actions(
     if the tool's answer to an action is not known without running it.
     """
     asked = question_of(task)
-    known = known_question(asked)
-    told = [step_told(asked, known, calls, own, action) for action in actions] if known is not None else []
+    known = _known_question(asked)
+    told = [_step_told(asked, known, calls, own, action) for action in actions] if known is not None else []
     steps = [step for step in told if step is not None]
     if known is None or len(steps) < len(actions):
         return []
     rng, labels = random.Random(seed), list[list[Labelled]]()
     for number, step in enumerate(steps):
         results = [earlier.answer for earlier in steps[:number]]
-        offers = [one for one in replies_instead(task, asked, calls, results, rng) if one != step.action]
-        tried = [step_told(asked, known, calls, own, one) for one in rng.sample(offers, min(others, len(offers)))]
+        offers = [one for one in _replies_instead(task, asked, calls, results, rng) if one != step.action]
+        tried = [_step_told(asked, known, calls, own, one) for one in rng.sample(offers, min(others, len(offers)))]
         labels.append(
-            [label_of_step(asked, known, calls, steps[:number], one) for one in [step, *tried] if one is not None]
+            [_label_of_step(asked, known, calls, steps[:number], one) for one in [step, *tried] if one is not None]
         )
     return labels
 
 
-def known_question(asked: Question) -> Made | None:
+def _known_question(asked: Question) -> Made | None:
     """The family's knowledge of the question; if the family has no teacher, only its answer."""
     try:
         found = remade(asked)
@@ -102,7 +102,7 @@ def known_question(asked: Question) -> Made | None:
     return found or (Made(question=asked.text, answer=asked.answer, rounds=()) if item is not None else None)
 
 
-def label_of_step(
+def _label_of_step(
     asked: Question, known: Made, calls: CallFormat, before: Sequence[SeenStep], step: SeenStep
 ) -> Labelled:
     """`before`: the steps before this one."""
@@ -113,7 +113,7 @@ def label_of_step(
     return Labelled(action=step.action, next_observation=step.answer, score=score, reason=reason)
 
 
-def right_answer(asked: Question, text: str) -> bool:
+def _right_answer(asked: Question, text: str) -> bool:
     """Whether a generated question accepts the text. Only verifiers that run nothing are used (`answer_score`)."""
     if text.strip() == asked.answer:
         return True
@@ -124,7 +124,7 @@ def right_answer(asked: Question, text: str) -> bool:
     return found is not None and found[0] == NAME and answer_score(found[1], text) >= 1.0
 
 
-def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
+def _step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
     """A reply with the environment's answer to it, without running anything; None if that is unknown."""
     read = calls.parse(action).calls
     if not read:
@@ -142,7 +142,7 @@ def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, 
     return None if found is None else SeenStep(action=action, answer=_cut(found[0], own), statuses=(found[1],))
 
 
-def replies_instead(
+def _replies_instead(
     task: Task, asked: Question, calls: CallFormat, results: Sequence[str], rng: random.Random
 ) -> list[str]:
     """Possible replies after `results`, without duplicates: the teacher's call, a slip, a broken call, the last result,
@@ -177,15 +177,15 @@ def _judged_call(
         return -1, REPEATED
     useful = {one.printed for one in known.rounds}
     results = [answer, *answer.split("\n\n")]
-    good = any(text.strip() in useful or right_answer(asked, text) for text in results)
+    good = any(text.strip() in useful or _right_answer(asked, text) for text in results)
     return (1, CALCULATES) if good else (-1, MISSES)
 
 
 def _judged_answer(asked: Question, action: str, before: Sequence[SeenStep]) -> tuple[int, str]:
     said = final_answer(action)
     results = [step.answer.strip() for step in before if not failed_round(step)]
-    repeats = said is not None and any(said == text or right_answer(asked, text) for text in results)
-    if said is not None and right_answer(asked, said):
+    repeats = said is not None and any(said == text or _right_answer(asked, text) for text in results)
+    if said is not None and _right_answer(asked, said):
         return 1, READ if repeats else UNREAD
     if not results:
         return -1, GUESSED

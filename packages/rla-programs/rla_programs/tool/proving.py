@@ -60,7 +60,7 @@ class AnswerProof:
             return ""
         if self._ask is None:
             return NOBODY
-        replies = await self._ask(program_messages(asked), self._solvers)
+        replies = await self._ask(_program_messages(asked), self._solvers)
         read = [self._reader.parse(reply, ()) for reply in replies]
         programs = [program for program in read if program is not None and computes(program)]
         try:
@@ -86,7 +86,7 @@ class AnswerProof:
         return result.text.strip() if result.status == "ok" else ""
 
 
-def program_messages(asked: Question) -> list[Message]:
+def _program_messages(asked: Question) -> list[Message]:
     """The question alone."""
     return [user(f"{ASKED}\n\n{quoted({'Question': asked.text})}")]
 

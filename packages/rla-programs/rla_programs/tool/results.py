@@ -36,21 +36,21 @@ def told_result(result: Result, limits: Limits, *, chars: int, how: Cut = "middl
     """The result of a sandbox run; `chars` limits its text (except for the mark of `published`)."""
     stderr = PLACE.sub('File "program.py"', result.stderr)
     parts = [part.rstrip("\n") for part in (result.stdout, stderr) if part.strip()]
-    ending = how_it_ended(result, limits)
+    ending = _how_it_ended(result, limits)
     if not ending and not parts:
         ending = SILENT
     text = harmless("\n".join([*parts, ending] if ending else parts))
     return CallResult(text=cut_text(text, chars, how), status=STATUSES.get(result.status, "error"))
 
 
-def how_it_ended(result: Result, limits: Limits) -> str:
+def _how_it_ended(result: Result, limits: Limits) -> str:
     """How the program ended, if its output does not show it."""
     wall_s = min(limits.wall_s, limits.program_s or limits.wall_s)
     match result.status:
         case ExitStatus.TIMEOUT | ExitStatus.SKIPPED:
-            return f"The program was stopped after {with_unit(wall_s, 'second')}."
+            return f"The program was stopped after {_with_unit(wall_s, 'second')}."
         case ExitStatus.CPU:
-            return f"The program was stopped after it had computed for {with_unit(limits.cpu_s, 'second')}."
+            return f"The program was stopped after it had computed for {_with_unit(limits.cpu_s, 'second')}."
         case ExitStatus.MEMORY:
             return f"The program was stopped because it needs more than {limits.memory_mb} MB of memory."
         case ExitStatus.OUTPUT:
@@ -62,7 +62,7 @@ def how_it_ended(result: Result, limits: Limits) -> str:
     return ""
 
 
-def with_unit(number: float, unit: str) -> str:
+def _with_unit(number: float, unit: str) -> str:
     """`1 second`, `2.5 seconds`."""
     return f"{number:g} {unit}" if number == 1 else f"{number:g} {unit}s"
 

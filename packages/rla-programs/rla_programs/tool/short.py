@@ -28,12 +28,12 @@ class ShortFormat:
 
     def parse(self, reply: str) -> Turn:
         reply = after_thinking(reply)
-        starts = list(call_starts(reply))
+        starts = list(_call_starts(reply))
         if not starts:
             return Turn(text=reply)
         ends = [start - 1 for start in starts[1:]] + [len(reply)]
         codes = [reply[start + len(MARK) : end].removeprefix(" ") for start, end in zip(starts, ends, strict=True)]
-        calls: list[ToolCall | Malformed] = [call_of_code(code) for code in codes[:MOST_CALLS]]
+        calls: list[ToolCall | Malformed] = [_call_of_code(code) for code in codes[:MOST_CALLS]]
         if len(codes) > MOST_CALLS:
             calls.append(Malformed(reason=TOO_MANY))
         return Turn(text=reply[: max(0, starts[0] - 1)], calls=tuple(calls))
@@ -47,22 +47,22 @@ class ShortFormat:
         return reply
 
 
-def call_starts(reply: str) -> Iterator[int]:
+def _call_starts(reply: str) -> Iterator[int]:
     """Positions of the lines that begin a call, including lines with the bare mark."""
-    at = 0 if reply.startswith(MARK) else next_line(reply, 0)
+    at = 0 if reply.startswith(MARK) else _next_line(reply, 0)
     while at >= 0:
         if reply[at + len(MARK) : at + len(MARK) + 1] in ("", " ", "\n", "\r"):
             yield at
-        at = next_line(reply, at)
+        at = _next_line(reply, at)
 
 
-def next_line(reply: str, at: int) -> int:
+def _next_line(reply: str, at: int) -> int:
     """The next line after `at` that starts with the mark, -1 if there is none."""
     found = reply.find(f"\n{MARK}", at)
     return found + 1 if found >= 0 else -1
 
 
-def call_of_code(code: str) -> ToolCall | Malformed:
+def _call_of_code(code: str) -> ToolCall | Malformed:
     if not code.strip():
         return Malformed(reason=EMPTY)
     return ToolCall(name=TOOL, arguments={"code": code})

@@ -39,7 +39,7 @@ def stitched(
     made = made_of_task(task, asked)
     rng = random.Random(derive(seed, "stitched", task.task_id))
     replies = [
-        call_reply(calls, stitched_code(one, rng, fragments), text=f"Step {number} gives {one.printed}.")
+        call_reply(calls, _stitched_code(one, rng, fragments), text=f"Step {number} gives {one.printed}.")
         for number, one in enumerate(made.rounds, 1)
     ]
     last = f"So it is {made.answer}.\n{final_reply(calls, made.answer)}"
@@ -47,7 +47,7 @@ def stitched(
     return as_demonstration(shown or asked.text, script)
 
 
-def stitched_code(one: Round, rng: random.Random, fragments: float) -> str:
+def _stitched_code(one: Round, rng: random.Random, fragments: float) -> str:
     """The code of a step: the complete program, or a fragment of it. An assignment prints nothing; an undefined name is
     an error.
     """

@@ -33,19 +33,19 @@ def told_turns(text: str) -> ToldTurns:
     """The turns of a text; the last one is the part after the last result, even if it is empty."""
     turns: ToldTurns = []
     at = 0
-    for start, end in results_in(text):
-        reply, result = reply_in(text[at:start]), text[start + len(RESULT) : end - len(RESULT_END)].strip("\n")
+    for start, end in _results_in(text):
+        reply, result = _reply_in(text[at:start]), text[start + len(RESULT) : end - len(RESULT_END)].strip("\n")
         if turns and not reply:
             turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n\n{result}")
         else:
             turns.append((reply, result))
         at = end
-    return [*turns, (reply_in(text[at:]) if turns else text, None)]
+    return [*turns, (_reply_in(text[at:]) if turns else text, None)]
 
 
-def results_in(text: str) -> Iterator[tuple[int, int]]:
+def _results_in(text: str) -> Iterator[tuple[int, int]]:
     """The begin of each result and the position after it. A result without an end extends to the end of the text."""
-    starts = [*result_starts(text), len(text)]
+    starts = [*_result_starts(text), len(text)]
     for start, following in pairwise(starts):
         closing = text.rfind(RESULT_END, start, following)
         if closing >= 0:
@@ -54,7 +54,7 @@ def results_in(text: str) -> Iterator[tuple[int, int]]:
             yield start, len(text) + len(RESULT_END)  # so that removing the tag leaves all of the text
 
 
-def result_starts(text: str) -> Iterator[int]:
+def _result_starts(text: str) -> Iterator[int]:
     """Begins of results. A thought may contain the tag, and so may the program of a call, unless the call cannot be
     parsed."""
     tags = list(TAG.finditer(text))
@@ -62,10 +62,10 @@ def result_starts(text: str) -> Iterator[int]:
     closed = [tag.end() for tag in tags if closes(tag)]
     at = closed[0] if closed and closed[0] < [*opened, len(text)][0] else 0  # the template had opened that thought
     result, call, read = text.find(RESULT, at), text.find(CALL, at), 0
-    thought, outside = next_at(opened, at), at
+    thought, outside = _next_at(opened, at), at
     while result >= 0 and read <= MOST_READ:
         if 0 <= thought < result and not 0 <= call < thought:
-            at = outside = next_at(closed, thought, last=len(text))
+            at = outside = _next_at(closed, thought, last=len(text))
         elif 0 <= call < result:
             found, at = hermes_call(text, call + len(CALL))
             outside = at = min(at, result) if isinstance(found, Malformed) else at
@@ -74,18 +74,18 @@ def result_starts(text: str) -> Iterator[int]:
             yield result
             at = result + len(RESULT)
             outside = max(at, text.find(RESULT_END, at)) if opened else at  # a result does not think
-        thought = next_at(opened, outside) if 0 <= thought < outside else thought
+        thought = _next_at(opened, outside) if 0 <= thought < outside else thought
         result = text.find(RESULT, at) if 0 <= result < at else result
         call = text.find(CALL, at) if 0 <= call < at else call
 
 
-def next_at(places: Sequence[int], at: int, *, last: int = -1) -> int:
+def _next_at(places: Sequence[int], at: int, *, last: int = -1) -> int:
     """The first of the sorted `places` that is not before `at`, or else `last`."""
     index = bisect_left(places, at)
     return places[index] if index < len(places) else last
 
 
-def reply_in(text: str) -> str:
+def _reply_in(text: str) -> str:
     """A reply without the text that templates print before and after it."""
     text = text.strip().removeprefix(TURN_END).lstrip()
     text = text.removeprefix(TURN)

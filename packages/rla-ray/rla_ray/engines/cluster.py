@@ -35,7 +35,7 @@ class EngineActorRef:
     handle: Any
 
 
-def engine_stem(config: GeneratorConfig) -> str:
+def _engine_stem(config: GeneratorConfig) -> str:
     """The prefix of the names of engines with this code and these parameters."""
     return f"{PREFIX}{code_digest()[:12]}-{config.engine_name}-{config.tensor_parallel}-"
 
@@ -57,7 +57,7 @@ def wanted_count(nodes: Sequence[Mapping[str, float]], config: GeneratorConfig) 
     return config.own.replicas or max(most, 1)
 
 
-def living_nodes(ray: Any) -> list[dict[str, Any]]:
+def _living_nodes(ray: Any) -> list[dict[str, Any]]:
     """The nodes that are alive, in a stable order."""
     return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
 
@@ -71,19 +71,19 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     """
     from rla_ray.engines.actor import EngineActor
 
-    nodes = living_nodes(ray)
-    count, stem = wanted_count([node["Resources"] for node in nodes], config), engine_stem(config)
+    nodes = _living_nodes(ray)
+    count, stem = wanted_count([node["Resources"] for node in nodes], config), _engine_stem(config)
     gpus = config.tensor_parallel if any(node["Resources"].get("GPU") for node in nodes) else 0
     known = known_engines(ray)
     found = answering(ray, [engine for engine in known if engine.name.startswith(stem)])[:count]
     missing = count - len(found)
     if gpus and ray.available_resources().get("GPU", 0) < missing * gpus:
-        end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
+        _end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
     taken, make = {engine.name for engine in found}, ray.remote(EngineActor)
     names = [f"{stem}{number}" for number in range(count)]
     for number, name in enumerate([name for name in names if name not in taken][:missing], start=len(found)):
         node = str(nodes[number % len(nodes)]["NodeID"])
-        where = {"scheduling_strategy": "SPREAD"} if gpus else rather_on(node)
+        where = {"scheduling_strategy": "SPREAD"} if gpus else _rather_on(node)
         options = make.options(
             name=name,
             namespace=NAMESPACE,
@@ -99,7 +99,7 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     return found
 
 
-def rather_on(node: str) -> dict[str, Any]:
+def _rather_on(node: str) -> dict[str, Any]:
     """Options for an actor that prefers `node`, and runs on any other once that node is dead.
 
     Ray's soft node affinity does this only for actors that reserve a CPU. Without one, Ray 2.60 may choose another node
@@ -115,7 +115,7 @@ def answering(ray: Any, engines: Sequence[EngineActorRef], *, timeout: float = A
     return [engine for engine in engines if states[engine.name] is not None]
 
 
-def end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
+def _end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
     """End the engines that no stage uses."""
     states = engine_states(ray, engines, timeout=AT_ONCE)
     for engine in engines:
@@ -174,7 +174,7 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
             "generator.own.sleep: false, and the workers of launch.training: ray need the GPUs of the engines; set it "
             "to true, or train elsewhere (launch.training)"
         )
-    gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
+    gpus = int(sum(node["Resources"].get("GPU", 0) for node in _living_nodes(ray)))
     if config.tensor_parallel == 1 and len(answering(ray, known, timeout=ANSWER)) == len(known) == gpus:
         return round(1 - ENGINE_SHARE, 4)
     ended_engines(ray)
@@ -202,7 +202,7 @@ def engines_asleep(config: GeneratorConfig) -> None:
                 if not ray.get(calls[engine.name], timeout=0):
                     left.append(engine)
             except GetTimeoutError:  # it is starting, or waits for room
-                if engine.name in holding_memory(ray):
+                if engine.name in _holding_memory(ray):
                     left.append(engine)
             except RayError:
                 continue  # a lost engine holds no memory
@@ -215,7 +215,7 @@ def engines_asleep(config: GeneratorConfig) -> None:
         time.sleep(1.0 if awake else 0.0)
 
 
-def holding_memory(ray: Any) -> set[str]:
+def _holding_memory(ray: Any) -> set[str]:
     """Names of the engines that have a process; the others still wait for room."""
     from ray._private.state import actors
 

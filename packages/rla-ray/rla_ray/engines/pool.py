@@ -46,7 +46,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     ray = connected(config.own.address)
     wanted = Wanted(
         model=str(Path(model).resolve()) if Path(model).is_dir() else str(model),
-        config=standing_alone(config),
+        config=_standing_alone(config),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,
         end_id=chat.end_id,
@@ -54,7 +54,7 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.own.patience)
 
 
-def standing_alone(config: GeneratorConfig) -> GeneratorConfig:
+def _standing_alone(config: GeneratorConfig) -> GeneratorConfig:
     """The parameters of one engine, as if it ran in the stage's own process."""
     return replace(config, backend=config.own.engine, own=None)
 

@@ -74,7 +74,7 @@ class Seats:
         found = await asyncio.to_thread(found_in, wanted)
         seat = await self._take(wanted, found, user)
         try:
-            yield None if seat is None else generator_of(seat, wanted, found)
+            yield None if seat is None else _generator_of(seat, wanted, found)
         finally:
             if seat is not None:
                 seat.users.discard(user)
@@ -112,7 +112,7 @@ class Seats:
             return
         seat.engine.close()
         del self._seats[shape], seat
-        empty_gpu()
+        _empty_gpu()
 
     async def _alone(self, seat: Seat | None) -> bool:
         """Whether all other engines sleep, now or once they are idle within BUSY_SECONDS."""
@@ -135,7 +135,7 @@ class Seats:
                 await asyncio.to_thread(verify_model, wanted.model)
             if seat is None or seat.config != wanted.config:
                 seat = self._start(found.place, wanted, found.weights)
-            await prepare_seat(seat, wanted, found.weights)
+            await _prepare_seat(seat, wanted, found.weights)
             seat.users.add(user)
             return seat
 
@@ -162,15 +162,15 @@ class Seats:
 
 async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
     """Whether a lease may begin, now or within BUSY_SECONDS."""
-    return await holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
+    return await _holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
 
 
 async def idle(seat: Seat) -> bool:
     """Whether an engine is idle, now or within BUSY_SECONDS."""
-    return await holds_in_time(seat, lambda: not seat.users)
+    return await _holds_in_time(seat, lambda: not seat.users)
 
 
-async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
+async def _holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
     try:
         async with asyncio.timeout(BUSY_SECONDS), seat.changed:
             await seat.changed.wait_for(condition)
@@ -179,7 +179,7 @@ async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def empty_gpu() -> None:
+def _empty_gpu() -> None:
     """Return the memory of ended engines to the GPU. PyTorch would keep it in its cache."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
@@ -187,7 +187,7 @@ def empty_gpu() -> None:
         torch.cuda.empty_cache()
 
 
-async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
+async def _prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
     """Load the wanted weights. A first user also gets an empty cache, as of a new engine, so that shards do not depend
     on earlier runs.
     """
@@ -220,7 +220,7 @@ class Found:
 
 def found_in(wanted: Wanted) -> Found:
     """Read the digests. The digest of a new base is computed from its weights. Raises UserError."""
-    shape = shape_of(wanted.model)
+    shape = _shape_of(wanted.model)
     if wanted.config.lora == "merged":
         return Found(weights=weights_of(wanted.model), place=shape)
     parts = parts_of(wanted.model)
@@ -228,14 +228,14 @@ def found_in(wanted: Wanted) -> Found:
     return Found(weights=base, place=f"{shape} {base}", adapter=parts.adapter)
 
 
-def generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
+def _generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
     """The Generator that answers the requests of a lease."""
     if wanted.config.lora == "merged":
         return seat.engine
     return cast("Base", seat.engine).over(found.adapter, stop_ids=wanted.stop_ids)
 
 
-def shape_of(model: str) -> str:
+def _shape_of(model: str) -> str:
     """Equal for models that can swap weights: derived from config.json, or the hub id itself."""
     file = Path(model) / "config.json"
     if not file.is_file():

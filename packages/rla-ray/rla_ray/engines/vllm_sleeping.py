@@ -23,7 +23,7 @@ class SleepingVllm(VllmGenerator):
     def __init__(self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int) -> None:
         super().__init__(config, model=model, stop_ids=stop_ids, seed=seed, sleeps=True)
         self._keeps_base = config.lora == "adapter"
-        self._size = weight_bytes(model)
+        self._size = _weight_bytes(model)
 
     async def sleep(self, among: int) -> bool:
         """Sleep. Returns whether the engine still has its weights. `among`: how many fall asleep at once, perhaps on
@@ -52,6 +52,6 @@ def free_bytes(proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup"))
     return free if limit == "max" else min(free, int(limit) - int(used))
 
 
-def weight_bytes(model: Path | str) -> int:
+def _weight_bytes(model: Path | str) -> int:
     """Size of a folder's weights in bytes; 0 for a hub id, whose files are elsewhere."""
     return sum(file.stat().st_size for file in parts_of(model).weights)

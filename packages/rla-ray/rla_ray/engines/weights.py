@@ -57,7 +57,7 @@ def put_files(ray: Any, model: Path, *, dtype: str) -> dict[str, Any]:
 
 async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:
     """The model's folder on this node. It is written unless another engine of the node has done so."""
-    place = weights_folder() / digest_name(digest)
+    place = weights_folder() / _digest_name(digest)
     folder = place / "model"
     if folder.is_dir():
         os.utime(place)  # recently used, so that older models are removed first
@@ -94,6 +94,6 @@ def weights_folder() -> Path:
     return place
 
 
-def digest_name(digest: str) -> str:
+def _digest_name(digest: str) -> str:
     """A digest in the form of a folder name."""
     return "".join(one if one.isalnum() else "-" for one in digest)[:80]

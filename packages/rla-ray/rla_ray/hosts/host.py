@@ -67,12 +67,12 @@ class EnvironmentHost:
             os.chdir(self._folder)
         try:
             refuse_other_code(self._code)
-            config = of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
+            config = _of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
             self._made = self._stack.enter_context(own_environments(config, note=unheard))
             await self._made.prepared()
         except UserError as error:
             await self.close()
-            return refusal_of_node(error)
+            return _refusal_of_node(error)
         return {"ready": True}
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
@@ -119,7 +119,7 @@ class EnvironmentHost:
         except EnvironmentFailure as failure:
             return failure_message(failure)
         except UserError as error:
-            return refusal_of_node(error)
+            return _refusal_of_node(error)
         except Exception as error:  # the process is the boundary: a fault of one environment ends only its own episode
             said = traceback.format_exception_only(error)[-1].strip()
             return {"failure": f"the environment raised {said}"}
@@ -144,12 +144,12 @@ class EnvironmentHost:
         return await settled(environment.step(message["step"]))
 
 
-def of_one_node(config: Config) -> Config:
+def _of_one_node(config: Config) -> Config:
     """The config of a stage that steps its environments on this node only, in separate processes if they allow it."""
     return replace(config, pool=replace(config.pool, backend="local", own=None, mode="always"))
 
 
-def refusal_of_node(error: UserError) -> PoolMessage:
+def _refusal_of_node(error: UserError) -> PoolMessage:
     return {"refused": f"node {platform.node()}: {error}; this is needed on every node for pool.backend: ray"}
 
 

@@ -32,7 +32,7 @@ def cluster_environments(config: Config, *, note: Callable[[str], None]) -> Iter
     Raises UserError.
     """
     with HostPool(
-        cluster_hosts(config),
+        _cluster_hosts(config),
         places=config.rollout.concurrency,
         deadline_s=config.pool.step_deadline_s,
         patience_s=config.pool.own.patience,
@@ -42,7 +42,7 @@ def cluster_environments(config: Config, *, note: Callable[[str], None]) -> Iter
         note(f"{pool.lost} actors with environments were lost, and {pool.replaced} times an episode went on elsewhere")
 
 
-def cluster_hosts(config: Config) -> list[RayHost]:
+def _cluster_hosts(config: Config) -> list[RayHost]:
     """Start actors on the nodes of the cluster. Raises UserError if there is no cluster, or no room."""
     ray = connected(address_of(config.pool.own, config.generator), what="pool.backend ray")
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -82,7 +82,7 @@ def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tup
     return found[: min(pool.actors or len(found), most)]
 
 
-async def said_or_lost(call: Any) -> Any:
+async def _said_or_lost(call: Any) -> Any:
     """Await an actor's answer. Raises Lost if Ray cannot reach the actor; exceptions of the actor itself pass
     through."""
     from ray.exceptions import RayError, RayTaskError
@@ -108,7 +108,7 @@ class RayHost:
         from ray.exceptions import RayTaskError
 
         try:
-            answer: PoolMessage = await said_or_lost(self.handle.begin.remote())
+            answer: PoolMessage = await _said_or_lost(self.handle.begin.remote())
         except RayTaskError as error:
             raise UserError(f"pool.backend ray: an actor failed: {first_line(error.cause)}") from error
         except Lost as lost:
@@ -123,16 +123,16 @@ class RayHost:
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
         """The answer to a reset or a step. Raises Lost."""
-        answer: PoolMessage = await said_or_lost(self.handle.answer.remote(episode, message))
+        answer: PoolMessage = await _said_or_lost(self.handle.answer.remote(episode, message))
         return answer
 
     async def ping(self) -> None:
         """Returns if the actor is alive. Raises Lost."""
-        await said_or_lost(self.handle.ping.remote())
+        await _said_or_lost(self.handle.ping.remote())
 
     async def close(self) -> Sequence[Mapping[str, float]]:
         """End everything that the actor holds. Returns its measurements. Raises Lost."""
-        figures: Sequence[Mapping[str, float]] = await said_or_lost(self.handle.close.remote())
+        figures: Sequence[Mapping[str, float]] = await _said_or_lost(self.handle.close.remote())
         return figures
 
     def end(self, episode: int) -> None:

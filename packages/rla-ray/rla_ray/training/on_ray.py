@@ -66,34 +66,36 @@ def train_on_ray(job: TrainingJob) -> None:
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
-    told = told_by_launcher(job.configuration)
-    board = progress_board(ray)
-    losses, since, before = 0, time.monotonic(), checkpoint_manifest(out)
+    told = _told_by_launcher(job.configuration)
+    board = _progress_board(ray)
+    losses, since, before = 0, time.monotonic(), _checkpoint_manifest(out)
     while True:
         TrainingProgress(out=out, interval_s=0.0).wait_until_unlocked(seconds=RELEASE)
         try:
             order = RankOrder(
-                ctx=replace(ctx, config=with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
+                ctx=replace(ctx, config=_with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
                 folder=Path.cwd(),
                 reads=job.reads,
                 environment=told,
                 code=code_digest(),
                 board=board,
             )
-            run_attempt(ray, order, crew, progress=ctx.progress)
+            _run_attempt(ray, order, crew, progress=ctx.progress)
             return
         except Ended as ended:
-            if checkpoint_manifest(out) != before:  # Ray may notice a lost node only after the other workers have ended
+            if (
+                _checkpoint_manifest(out) != before
+            ):  # Ray may notice a lost node only after the other workers have ended
                 return
             losses += ended.lost
             since = time.monotonic() if ended.lost else since
-            refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
+            _refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
             crew = crew_of_rest(crew, launch, living_resources(ray))
             go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
 
 
-def told_by_launcher(file: Path) -> dict[str, str]:
+def _told_by_launcher(file: Path) -> dict[str, str]:
     """The variables through which accelerate passes the configuration in `file` to its processes. Raises UserError.
 
     They come from the launcher itself, by launching a process that prints its environment.
@@ -111,18 +113,18 @@ def told_by_launcher(file: Path) -> dict[str, str]:
     return {name: value for name, value in told.items() if name.startswith(SHARING)}
 
 
-def checkpoint_manifest(out: Path) -> bytes | None:
+def _checkpoint_manifest(out: Path) -> bytes | None:
     """The manifest of the checkpoint at `out`; None if there is no complete checkpoint."""
     file = out / MANIFEST
     return file.read_bytes() if file.is_file() else None
 
 
-def with_replicas(config: Config, crew: Crew) -> Config:
+def _with_replicas(config: Config, crew: Crew) -> Config:
     """The config with the current number of HSDP groups."""
     return replace(config, launch=replace(config.launch, replicas=crew.replicas))
 
 
-def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
+def _refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
     """Raises UserError after too many losses, or after too long a wait."""
     name, patience = ctx.spec.name, ctx.config.launch.own.patience
     again = "repeat the call, which continues from the last saved update"
@@ -138,7 +140,7 @@ def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: flo
         )
 
 
-def progress_board(ray: Any) -> Any:
+def _progress_board(ray: Any) -> Any:
     """A queue next to this process, through which the first rank reports its progress."""
     from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -147,10 +149,10 @@ def progress_board(ray: Any) -> Any:
     return Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
 
 
-def run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
+def _run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
     """Run one attempt. Raises Ended, and UserError for an error that another attempt would meet as well."""
     done: Future[None] = Future()
-    trainer = make_trainer(order, crew)
+    trainer = _make_trainer(order, crew)
 
     def work() -> None:
         try:
@@ -181,7 +183,7 @@ def show_progress(board: Any, progress: Progress) -> None:
             getattr(progress, name)(value, **fields)
 
 
-def make_trainer(order: RankOrder, crew: Crew) -> Any:
+def _make_trainer(order: RankOrder, crew: Crew) -> Any:
     """A Ray Train trainer that tries once. Raises UserError if a package is missing."""
     os.environ.setdefault(*STARTING)
     try:
@@ -227,7 +229,7 @@ def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
     if isinstance(error, PreemptionError):
         return Ended(why="a node was taken away", lost=True)
     if isinstance(error, ControllerError):
-        return startup_verdict(error.controller_failure)
+        return _startup_verdict(error.controller_failure)
     if not isinstance(error, WorkerGroupError):
         return error
     found = [cause(one) for _, one in sorted(error.worker_failures.items())]
@@ -245,7 +247,7 @@ def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
     return Ended(why=f"a worker was lost ({first_line(lost[0])})", lost=True) if lost else error
 
 
-def startup_verdict(failure: BaseException) -> BaseException:
+def _startup_verdict(failure: BaseException) -> BaseException:
     """The exception for workers that did not start."""
     from ray.exceptions import RayError
     from ray.train.v2._internal.exceptions import RayTrainError

@@ -43,32 +43,32 @@ def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> li
     """Up to `count` edits of a task: the next value of a parameter, neighbours, further values, hints, other seeds."""
     rng, scene = random.Random(seed), scene_of(task)
     harder = direction == Direction.HARDER
-    edits = list(rule_edits(scene, rng, harder=harder))
+    edits = list(_rule_edits(scene, rng, harder=harder))
     texts = [json.dumps(edit, sort_keys=True) for edit in edits]
     return list(dict.fromkeys(texts))[:count]
 
 
-def rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
+def _rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
     """The edits of a direction, the likeliest first."""
-    changed = list(parameter_edits(scene, rng, harder=harder))
+    changed = list(_parameter_edits(scene, rng, harder=harder))
     yield from changed[:NEXT]
     for page in neighbour_pages(scene.page, harder=harder):
         if page in RULES:
             yield {"page": page, "seed": rng.randrange(SEEDS), "hint": ""}
     yield from changed[NEXT:]
-    kept = with_parameters(scene.parameters)
-    ways = ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
+    kept = _with_parameters(scene.parameters)
+    ways = _ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
     if harder and scene.hint:
         yield {"page": scene.page, "seed": scene.seed, "hint": "", **kept}
     elif not harder and not scene.hint and not scene.look:  # the hint names elements, which pixels do not show
-        own = ways_of(scene, [scene.seed])
+        own = _ways_of(scene, [scene.seed])
         hints = [f"{START} {way.commands[0]}" for way in own]
         yield from ({"page": scene.page, "seed": scene.seed, "hint": hint, **kept} for hint in hints)
     ways.sort(key=lambda way: len(way.commands), reverse=harder)
     yield from ({"page": scene.page, "seed": way.scene.seed, "hint": scene.hint * harder, **kept} for way in ways)
 
 
-def parameter_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
+def _parameter_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
     """Each value beyond the scene's, with the scene's seed and with another one."""
     if latest_desk().pool.settings(scene.page, {}):
         for given in values_beyond(scene.page, scene.parameters, harder=harder):
@@ -76,12 +76,12 @@ def parameter_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> It
                 yield {"page": scene.page, "seed": seed, "hint": "", "parameters": given}
 
 
-def with_parameters(given: Mapping[str, int]) -> dict[str, Any]:
+def _with_parameters(given: Mapping[str, int]) -> dict[str, Any]:
     """The `parameters` field of an edit; empty if the page keeps its own values."""
     return {"parameters": dict(given)} if given else {}
 
 
-def ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
+def _ways_of(scene: PageScene, seeds: Sequence[int]) -> list[ProvenScene]:
     """The scenes of the page with these seeds, as far as the expert wins them."""
 
     mode = latest_mode()
@@ -106,8 +106,8 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
         raise RejectedEdit(f"no page of the family {family_of(first.page)}")
     if not 0 <= seed < SEEDS:
         raise RejectedEdit(f"seed must lie in [0, {SEEDS})")
-    given = checked_parameters(page, values.get("parameters", {}))
-    found = proven_by_desk(page, seed, given, seen=bool(first.look))
+    given = _checked_parameters(page, values.get("parameters", {}))
+    found = _proven_by_desk(page, seed, given, seen=bool(first.look))
     scene = replace(found.scene, hint=hint)
     if scene_is_held_out(scene) is not scene_is_held_out(first):
         raise RejectedEdit("what it shows is on the other side of the splits")
@@ -116,7 +116,7 @@ def child_of_page(task: Task, edit: str, *, root: Task, taken: Collection[str], 
     return changed_task(
         task,
         content=scene.content(),
-        edit={"page": page, "seed": seed, "hint": hint, **with_parameters(scene.parameters)},
+        edit={"page": page, "seed": seed, "hint": hint, **_with_parameters(scene.parameters)},
         taken=taken,
         created=created,
         kind=page,
@@ -130,7 +130,7 @@ def page_edit_values(edit: str) -> dict[str, Any]:
     return edit_values(edit, SCENE_FIELDS, optional=MORE_FIELDS)
 
 
-def checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]:
+def _checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]:
     """Parameters that the table allows. Raises RejectedEdit for other names and values, and for pages of another
     folder."""
     if not are_parameters(page, given) or (given and not latest_desk().pool.settings(page, {})):
@@ -138,7 +138,7 @@ def checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]
     return given
 
 
-def proven_by_desk(page: str, seed: int, parameters: Mapping[str, int], *, seen: bool) -> ProvenScene:
+def _proven_by_desk(page: str, seed: int, parameters: Mapping[str, int], *, seen: bool) -> ProvenScene:
     """The proof, made in the browser of this process. Raises RejectedEdit if there is none."""
     mode = latest_mode()
     try:

@@ -62,13 +62,13 @@ def deed_of(command: str) -> PageDeed | None:
 
 def page_commands(state: PageState) -> tuple[str, ...]:
     """All possible commands, in the order of the page; at most MOST_COMMANDS."""
-    deeds = [deed for element in state.elements if element.ref for deed in deeds_on(element, state)]
+    deeds = [deed for element in state.elements if element.ref for deed in _deeds_on(element, state)]
     if any(element.focused and element.takes_text for element in state.elements):
         deeds.append(PageDeed(kind=DeedKind.PRESS, text="Enter"))
     return (*dict.fromkeys(map(command_of, deeds[: MOST_COMMANDS - 1])), DONE)
 
 
-def deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
+def _deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
     """All deeds that an element allows."""
     if element.disabled:
         return

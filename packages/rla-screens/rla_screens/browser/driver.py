@@ -57,7 +57,7 @@ async def page_answering(seconds: float) -> AsyncIterator[None]:
         raise PageLost(f"failed ({error.message.splitlines()[0][:200]})") from None
 
 
-def own_file(folder: Path) -> re.Pattern[str]:
+def _own_file(folder: Path) -> re.Pattern[str]:
     """A pattern for addresses to refuse: everything but files of `folder`, and data and blobs that a page makes
     itself."""
     return re.compile(f"^(?!{re.escape(folder.as_uri())}/|data:|blob:|about:)")
@@ -69,7 +69,7 @@ class BrowserPage:
 
     def __init__(self, context: BrowserContext, page: Page, folder: Path, *, step_ms: int) -> None:
         self.context, self._page, self._step_ms = context, page, step_ms
-        self._outside = own_file(folder)
+        self._outside = _own_file(folder)
         self._begun = False
         self.cursor: tuple[float, float] | None = None
 
@@ -171,7 +171,7 @@ class BrowserPage:
     async def screenshot(self, *, cursor: bool = True) -> bytes:
         """The viewport as a PNG file, with an arrow at the last position of the mouse."""
         png = await self._page.screenshot(type="png", animations="disabled")
-        return with_cursor(png, self.cursor) if cursor and self.cursor is not None else png
+        return _with_cursor(png, self.cursor) if cursor and self.cursor is not None else png
 
     async def _call(self, name: str, *given: Any) -> Any:
         return await self._page.evaluate(CALL, [name, list(given)])
@@ -201,7 +201,7 @@ async def refused(route: Route) -> None:
     await route.abort("aborted")
 
 
-def with_cursor(png: bytes, at: Sequence[float]) -> bytes:
+def _with_cursor(png: bytes, at: Sequence[float]) -> bytes:
     """The picture with an arrow whose tip is at a point."""
     from PIL import Image, ImageDraw
 

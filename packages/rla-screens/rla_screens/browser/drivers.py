@@ -58,7 +58,7 @@ class RunningBrowser:
     async def end(self) -> None:
         """Close it; if its process still exists afterwards, kill it."""
         try:
-            await close_browser(self.browser)
+            await _close_browser(self.browser)
         finally:
             self.kill()
 
@@ -84,7 +84,7 @@ class RunningDriver:
             swept(self.sweeper, self.folder)
 
 
-async def close_browser(browser: Browser) -> None:
+async def _close_browser(browser: Browser) -> None:
     """Close a browser, and ignore failures."""
     with contextlib.suppress(PageLost):
         async with page_answering(CLOSING_S):
@@ -110,7 +110,7 @@ async def launched_browser(
         if pid is None:
             raise PageLost("does not say which process it is")
     except BaseException:
-        await close_browser(browser)
+        await _close_browser(browser)
         raise
     return RunningBrowser(browser, pid, process_start(pid))
 

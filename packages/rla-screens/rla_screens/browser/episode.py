@@ -83,7 +83,7 @@ class BrowserEpisode:
     def close(self) -> None:
         """Close the page in the background. If the event loop has ended, the page has ended with it."""
         page, self._page = self._page, None
-        if page is not None and in_running_loop():
+        if page is not None and _in_running_loop():
             self._pool.release(page)
 
     async def _answer(self, action: str | None) -> Observation:
@@ -96,7 +96,7 @@ class BrowserEpisode:
                 if lost == TRIES:
                     self._pool.lost += 1
                     self._pool.given_up += 1
-                    raise EnvironmentFailure(f"the page {error}, twice, at {asked_of_page(action)}") from None
+                    raise EnvironmentFailure(f"the page {error}, twice, at {_asked_of_page(action)}") from None
         self._history.append((action, seen))
         self._over = seen.done or seen.won
         return seen
@@ -161,12 +161,12 @@ def text_of_answer(seen: Observation, acted: Acted) -> str:
     return seen.text if acted.understood else f"{UNREADABLE}\n{seen.text}"
 
 
-def asked_of_page(action: str | None) -> str:
+def _asked_of_page(action: str | None) -> str:
     """A call of an episode in words."""
     return "the reset" if action is None else f"action {action[:200]!r}"
 
 
-def in_running_loop() -> bool:
+def _in_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -73,7 +73,7 @@ def close_dialog(state: PageState) -> PageDeed | None:
     return press_button(state, "Close" if wanted in ("", "x") else wanted)
 
 
-def asked_choices(state: PageState) -> list[str]:
+def _asked_choices(state: PageState) -> list[str]:
     """`Select a, b and click Submit`, `Select a from the list and click Submit`."""
     said = text_between(state.utterance, "Select ", " and click Submit").partition(" from ")[0]
     return [] if said == "nothing" else [name.strip() for name in said.split(", ")]
@@ -81,20 +81,20 @@ def asked_choices(state: PageState) -> list[str]:
 
 def boxes(state: PageState) -> PageDeed | None:
     """Check the requested boxes and no others, then submit."""
-    wanted = asked_choices(state)
+    wanted = _asked_choices(state)
     wrong = next((box for box in of_role(state, "checkbox") if (box.text in wanted) is not box.is_on), None)
     return first(click(wrong), submit(state))
 
 
 def one_option(state: PageState) -> PageDeed | None:
-    wanted = asked_choices(state)
+    wanted = _asked_choices(state)
     radio = next((one for one in of_role(state, "radio") if one.text in wanted and not one.is_on), None)
     return first(click(radio), submit(state))
 
 
 def from_list(state: PageState) -> PageDeed | None:
     lists = of_role(state, "select")
-    return first(*(select(at(lists, 0), name) for name in asked_choices(state)), submit(state))
+    return first(*(select(at(lists, 0), name) for name in _asked_choices(state)), submit(state))
 
 
 def widget(state: PageState) -> PageDeed | None:
@@ -168,7 +168,7 @@ def tree_entry(state: PageState) -> PageDeed | None:
     return first(click(element_named(state, first_quote(state), roles=("item", "link"))), click(closed))
 
 
-def posts_of(state: PageState, user: str) -> list[list[PageElement]]:
+def _posts_of(state: PageState, user: str) -> list[list[PageElement]]:
     """The elements that follow each mention of a user, up to the next user."""
     rows: list[list[PageElement]] = []
     mine = False
@@ -187,7 +187,7 @@ def post_button(state: PageState) -> PageDeed | None:
     shown = element_named(state, wanted, f"{wanted} {user}", roles=("item", "link", "menuitem"))
     if shown is not None and shown.text:
         return click(shown)
-    row = next(iter(posts_of(state, user)), [])
+    row = next(iter(_posts_of(state, user)), [])
     icon = next((one for one in row if one.sign == wanted.lower()), None)
     return first(click(icon), click(next((one for one in row if one.sign == "more"), None)))
 
@@ -197,7 +197,7 @@ def many_post_buttons(state: PageState) -> PageDeed | None:
     found, wanted = POSTS.search(state.utterance), first_quote(state).lower()
     if found is None:
         return None
-    icons = [one for row in posts_of(state, found[2]) for one in row if one.sign == wanted]
+    icons = [one for row in _posts_of(state, found[2]) for one in row if one.sign == wanted]
     count = len(icons) if found[1] == "all" else int(found[1])
     left = [one for one in icons[:count] if not one.is_on]
     return first(click(at(left, 0)), submit(state))

@@ -112,14 +112,14 @@ def table_value(state: PageState) -> PageDeed | None:
         value = after_label(state, label)
         return first(typed(at(fields(state), 0), value.text if value else ""), submit(state))
     deeds = [
-        typed(field, next_to(state, one.text.rstrip(":")))
+        typed(field, _next_to(state, one.text.rstrip(":")))
         for one, field in pairwise(state.elements)
         if one.text.endswith(":") and field.takes_text
     ]
     return first(*deeds, submit(state))
 
 
-def next_to(state: PageState, label: str) -> str:
+def _next_to(state: PageState, label: str) -> str:
     """The text after the one that equals `label`."""
     texts = [one.text for one in state.elements if not one.role]
     return next((after for text, after in pairwise(texts) if text == label), "")
@@ -220,12 +220,12 @@ def searched(state: PageState) -> PageDeed | None:
     number = ordinal(state)
     wanted = number // 3 + 1
     page = next((one for one in pages if int(one.text) == wanted), None)
-    if page is not None and not page_is_open(state, wanted):
+    if page is not None and not _page_is_open(state, wanted):
         return click(page)
     return click(at(results, number % 3))
 
 
-def page_is_open(state: PageState, wanted: int) -> bool:
+def _page_is_open(state: PageState, wanted: int) -> bool:
     """Whether a page of results is open: its link keeps the focus after a click. The first page is open from the
     start."""
     opened = next((one for one in state.elements if one.role == "link" and one.text.isdigit() and one.focused), None)

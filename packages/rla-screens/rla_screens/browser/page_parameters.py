@@ -56,10 +56,10 @@ def are_parameters(page: str, given: object) -> bool:
     known = PARAMETERS.get(page)
     if not isinstance(given, dict):
         return False
-    return all(known is not None and name == known.name and is_value(known, value) for name, value in given.items())
+    return all(known is not None and name == known.name and _is_value(known, value) for name, value in given.items())
 
 
-def is_value(known: PageParameter, value: object) -> bool:
+def _is_value(known: PageParameter, value: object) -> bool:
     return type(value) is int and value in known.values
 
 

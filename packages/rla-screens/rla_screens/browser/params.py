@@ -64,12 +64,12 @@ def check_browser(config: Config) -> None:
             "another one, with env.own.mode: pixels"
         )
     if own.mode == "pixels":
-        check_pixels(config)
+        _check_pixels(config)
     if config.tasks.source != "builtin":
         raise UserError("env.name: browser makes its own tasks; set tasks.source: builtin")
 
 
-def check_pixels(config: Config) -> None:
+def _check_pixels(config: Config) -> None:
     """Raises UserError for parameters that do not work with the mode `pixels`."""
     if config.policy.reply == "index":
         raise UserError("policy.reply: index counts commands, which pixels does not list; set it to text or tagged")

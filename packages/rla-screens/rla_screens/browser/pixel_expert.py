@@ -22,11 +22,11 @@ GIVES_UP = ScreenDeed(motion=Motion.DONE, succeeded=False)
 def pixel_action(deed: PageDeed, state: PageState, own: BrowserParams) -> str:
     """The next action, in the form of the parameters."""
     form = FORMS[own.actions]
-    found = screen_deed(deed, state, own)
+    found = _screen_deed(deed, state, own)
     return form.action(replace(found, succeeded=True) if own.actions == "short" else found)
 
 
-def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenDeed:
+def _screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenDeed:
     """The next deed on a screen. Option lists are not visible in screenshots, so there the expert gives up."""
     element = state.element(deed.ref)
     if deed.kind is DeedKind.PRESS:
@@ -35,7 +35,7 @@ def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenD
         return ScreenDeed(motion=Motion.DONE)
     if element is None or deed.kind is DeedKind.SELECT:
         return GIVES_UP
-    at = point_within(element, own)
+    at = _point_within(element, own)
     if at is None:
         return ScreenDeed(motion=Motion.SCROLL, at=None, down=WHEEL if element.middle[1] > 0 else -WHEEL)
     if deed.kind is DeedKind.TYPE and element.focused:
@@ -44,12 +44,12 @@ def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenD
         return ScreenDeed(motion=Motion.TYPE, text=deed.text)
     if deed.kind is DeedKind.DRAG:
         end = state.element(deed.to)
-        to = None if end is None else point_within(end, own)
+        to = None if end is None else _point_within(end, own)
         return GIVES_UP if to is None else ScreenDeed(motion=Motion.DRAG, at=at, to=to)
     return ScreenDeed(motion=Motion.CLICK, at=at)
 
 
-def point_within(element: PageElement, own: BrowserParams) -> Point | None:
+def _point_within(element: PageElement, own: BrowserParams) -> Point | None:
     """The point on the visible part of an element that is nearest to its middle, on the grid if possible. None if the
     element is not visible.
     """

@@ -47,8 +47,8 @@ async def proven_scene(
     scene = await idle_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
     player = ScenePlayer(pool)
     try:
-        first = await expert_commands(player, scene, mode)
-        if first != await expert_commands(player, scene, mode):
+        first = await _expert_commands(player, scene, mode)
+        if first != await _expert_commands(player, scene, mode):
             raise Unproven("the expert wins it once, and then by other steps")
     finally:
         await player.close()
@@ -75,7 +75,7 @@ async def idle_scene(
     return replace(scene_of_state(page, seed, state, seen=seen), parameters=without_usual(page, parameters))
 
 
-async def expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
+async def _expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
     """The actions of the mode by which the expert wins. Raises Unproven if it does not win."""
     state, said = await player.begin(scene), list[str]()
     while not state.done:

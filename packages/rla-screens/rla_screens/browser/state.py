@@ -112,7 +112,7 @@ def page_state(found: Any) -> PageState:
         reward = float(found["reward"])
         return PageState(
             utterance=plain_line(found["utterance"], LONGEST_UTTERANCE),
-            elements=tuple(map(page_element, found["lines"][:MOST_ELEMENTS])),
+            elements=tuple(map(_page_element, found["lines"][:MOST_ELEMENTS])),
             done=found["done"] is True,
             ready=found["ready"] is True,
             reward=reward if math.isfinite(reward) else 0.0,
@@ -138,7 +138,7 @@ def pixels(found: Any) -> float:
     return number
 
 
-def page_element(found: Mapping[str, Any]) -> PageElement:
+def _page_element(found: Mapping[str, Any]) -> PageElement:
     """One entry of the reader's result. Raises one of WRONG."""
     x, y, width, height = map(pixels, found["box"])
     texts = {name: plain_line(found[name]) for name in TEXTS}

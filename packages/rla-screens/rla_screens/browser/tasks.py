@@ -36,7 +36,7 @@ def page_tasks(
     each = -(-count // len(pages))
 
     async def drawn(pool: BrowserPool) -> list[list[PageScene]]:
-        found = [drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed, seen=seen) for page in pages]
+        found = [_drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed, seen=seen) for page in pages]
         return list(await asyncio.gather(*found))
 
     scenes = desk.ask(drawn)
@@ -49,7 +49,7 @@ def in_turn(rows: Sequence[Sequence[PageScene]]) -> Iterator[PageScene]:
     return (row[number] for number in range(longest) for row in rows if number < len(row))
 
 
-async def drawn_scenes(
+async def _drawn_scenes(
     pool: BrowserPool, page: str, *, count: int, held_out: bool, seed: int, seen: bool
 ) -> list[PageScene]:
     """Different scenes of a page, all on one side. Raises UserError if the page cannot be played."""

@@ -41,12 +41,12 @@ RUBRIC = (
 def drawn_desktop_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
     """Up to `count` edits by rule."""
     rng, scenario = random.Random(seed), scenario_of(task)
-    found = list(rule_changes(scenario, rng, harder=direction == Direction.HARDER))
+    found = list(_rule_changes(scenario, rng, harder=direction == Direction.HARDER))
     edits = [json.dumps({CURRENT: {one.current: one.instruction}}, sort_keys=True) for one in found]
     return list(dict.fromkeys(edits))[:count]
 
 
-def rule_changes(scenario: Scenario, rng: random.Random, *, harder: bool) -> Iterator[Scenario]:
+def _rule_changes(scenario: Scenario, rng: random.Random, *, harder: bool) -> Iterator[Scenario]:
     """The likeliest first."""
     plain = asked_otherwise(scenario, scenario.current)
     hints = [scenario.hints[: number + 1] for number in range(len(scenario.hints))]
@@ -77,7 +77,7 @@ def child_of_desktop(task: Task, edit: str, *, root: Task, taken: Collection[str
         raise RejectedEdit(f"the scene has no verifier {name[:40]!r}")
     if name != first.current and name not in scenario.solutions:
         raise RejectedEdit("there is no script that shows how that verifier is satisfied")
-    text = checked_instruction(text, scenario.templates[name])
+    text = _checked_instruction(text, scenario.templates[name])
     child = replace(scenario, current=name, instruction=text)
     if likeness_of_scenario(child) in {*taken, likeness_of_scenario(scenario), likeness_of_scenario(first)}:
         raise RejectedEdit("there is such a task already")
@@ -92,7 +92,7 @@ def child_of_desktop(task: Task, edit: str, *, root: Task, taken: Collection[str
     )
 
 
-def checked_instruction(text: str, template: str) -> str:
+def _checked_instruction(text: str, template: str) -> str:
     """One line of plain text that keeps to its template. Raises RejectedEdit."""
     plain = " ".join(plain_tags(text).split())
     if not plain or len(plain) > max(MOST, len(template)) or len(plain) > LONGEST or not plain.isprintable():
@@ -136,7 +136,7 @@ class DesktopProposals:
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         scenario = scenario_of(task)
         wanted = "harder, but still solvable" if view.direction == Direction.HARDER else "easier"
-        known = verifiers_for(scenario)
+        known = _verifiers_for(scenario)
         templates = "\n".join(f"{name}: {scenario.templates[name]}" for name in known)
         parts = {
             "Task now": f"{scenario.current}: {scenario.instruction}",
@@ -148,7 +148,7 @@ class DesktopProposals:
 
     def schema(self, task: Task) -> Mapping[str, Any]:
         text = {"type": "string", "minLength": 1, "maxLength": MOST}
-        names = verifiers_for(scenario_of(task))
+        names = _verifiers_for(scenario_of(task))
         return {
             "type": "object",
             "properties": {
@@ -165,6 +165,6 @@ class DesktopProposals:
         }
 
 
-def verifiers_for(scenario: Scenario) -> list[str]:
+def _verifiers_for(scenario: Scenario) -> list[str]:
     """The verifiers that a task may change to: its own, and those with a script."""
     return [name for name in scenario.templates if name == scenario.current or name in scenario.solutions]

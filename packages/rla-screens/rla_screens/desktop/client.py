@@ -162,10 +162,10 @@ class GuestClient:
 
     async def text(self, path: str) -> Any:
         """The JSON of a GET, such as /accessibility, /terminal and /cursor_position."""
-        return json_of(await self._asked("GET", path))
+        return _json_of(await self._asked("GET", path))
 
     async def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        found = json_of(await self._asked(method, path, body))
+        found = _json_of(await self._asked(method, path, body))
         if not isinstance(found, dict):
             raise MachineLost(f"answered {path} with no JSON object")
         return found
@@ -182,7 +182,7 @@ class GuestClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise MachineLost(f"did not answer {path} ({type(error).__name__}: {error})") from None
         if answer.status != 200:
-            raise GuestRefusal(answer.status, f"{path} is refused ({answer.status}): {said_in(data)}")
+            raise GuestRefusal(answer.status, f"{path} is refused ({answer.status}): {_said_in(data)}")
         return bytes(data)
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -195,13 +195,13 @@ class GuestClient:
         return self._session
 
 
-def json_of(data: bytes) -> Any:
+def _json_of(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         raise MachineLost("answered with no JSON") from None
 
 
-def said_in(data: bytes | bytearray) -> str:
+def _said_in(data: bytes | bytearray) -> str:
     """The beginning of a guest's message with a refusal."""
     return data[:MOST_SAID].decode(errors="replace")

@@ -46,7 +46,7 @@ def guest_deed(deed: ScreenDeed, size: tuple[int, int]) -> dict[str, Any]:
     return given | {"right": deed.right, "down": deed.down, "wait": deed.wait}
 
 
-def score_wins(score: float, success: DesktopSuccess) -> bool:
+def _score_wins(score: float, success: DesktopSuccess) -> bool:
     """Whether a score wins by `env.own.success`; with `score` the threshold of rewards decides."""
     return {"positive": score > 0, "full": score >= 1, "score": False}[success]
 
@@ -138,13 +138,13 @@ class DesktopEpisode:
             raise EnvironmentFailure(f"the episode could not be scored: {error}") from None
         await self.end()
         success = self._own.success
-        won = score_wins(score, success)
+        won = _score_wins(score, success)
         reward = score if success == "score" else None
-        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=screen_place(png))
+        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=_screen_place(png))
 
     def _seen(self, text: str, png: bytes, *, understood: bool = True) -> Observation:
         self._told = text
-        return Observation(text=text, images=(png,), place=screen_place(png), understood=understood)
+        return Observation(text=text, images=(png,), place=_screen_place(png), understood=understood)
 
     def _scenario(self) -> Scenario:
         try:
@@ -153,12 +153,12 @@ class DesktopEpisode:
             raise EnvironmentFailure(f"the task is none: {error}") from None
 
 
-def screen_place(png: bytes) -> str:
+def _screen_place(png: bytes) -> str:
     """Equal for screens that look the same."""
     return hashlib.sha256(png).hexdigest()[:16]
 
 
-def verifier_of(own: DesktopParams) -> StateVerifier:
+def _verifier_of(own: DesktopParams) -> StateVerifier:
     """The verifier, with a process for OSWorld's metrics if a Python for them is configured."""
     return StateVerifier(own, OfficialMetrics(own.osworld_python) if own.osworld_python else None)
 
@@ -167,7 +167,7 @@ class DesktopService:
     """`rla.envs.protocols.Service` and `Measured`: the episodes of a stage share a pool of machines and a verifier."""
 
     def __init__(self, own: DesktopParams) -> None:
-        self._pool, self._verifier = MachinePool(own), verifier_of(own)
+        self._pool, self._verifier = MachinePool(own), _verifier_of(own)
 
     def make(self, task: Task) -> DesktopEpisode:
         return DesktopEpisode(self._pool, self._verifier, task)

@@ -41,12 +41,12 @@ def import_desktop_tasks(
             tell(line.encode(errors="backslashreplace").decode())  # file names may be undecodable
 
     tasks, seen = list[Task](), set[str]()
-    files = list(task_files(Path(path)))  # report an unreadable list before a process is started
+    files = list(_task_files(Path(path)))  # report an unreadable list before a process is started
     official = official_names(own.osworld_python) if files and own.osworld_python else None
     read = playable = several = 0
     for domain, places in files:
         read += 1
-        found = first_playable(places, own, domain=domain, split=split, official=official, say=say)
+        found = _first_playable(places, own, domain=domain, split=split, official=official, say=say)
         if found is None:
             continue
         task, held = found
@@ -62,7 +62,7 @@ def import_desktop_tasks(
         f"verifiers; {len(tasks)} are for {split}"
     )
     if not tasks:
-        raise UserError(no_tasks(path, split=split, divided=held_out is not None))
+        raise UserError(_no_tasks(path, split=split, divided=held_out is not None))
     return tasks
 
 
@@ -70,7 +70,7 @@ class Unplayable(Exception):
     """A task that cannot be played or judged here; the message says why."""
 
 
-def first_playable(
+def _first_playable(
     places: Sequence[Path],
     own: DesktopParams,
     *,
@@ -110,13 +110,13 @@ def read_task(
         raise Unplayable(f"{place} cannot be read as a task ({error})") from None
 
 
-def no_tasks(path: str, *, split: str, divided: bool) -> str:
+def _no_tasks(path: str, *, split: str, divided: bool) -> str:
     """The message for a list without playable tasks, with a remedy."""
     remedy = "; with env.own.test_path each side has a list of its own" if divided else ""
     return f"{path} has no task for {split} that can be played here; see the lines above{remedy}"
 
 
-def task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
+def _task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
     """Domain and files of each task; the first file is preferred. Raises UserError."""
     if path.is_dir():
         folder = next(place for name in EXAMPLES if (place := path / name).is_dir())
@@ -128,12 +128,12 @@ def task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"tasks.path: {path} cannot be read as tasks of OSWorld ({error})") from None
     if isinstance(found, dict) and found and all(isinstance(ids, list) for ids in found.values()):
-        yield from listed_files(path.parent, found)
+        yield from _listed_files(path.parent, found)
     else:
         yield path.parent.name, [path]
 
 
-def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Sequence[Path]]]:
+def _listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Sequence[Path]]]:
     for domain, ids in listed.items():
         for name in map(str, ids):
             if any(word in f"{domain}{name}" for word in ("/", "\\", "..")):

@@ -131,7 +131,7 @@ def sweep() -> int:
     """Clean up after processes that have ended. Returns the number of machines."""
     ended = 0
     for folder in leases_folder().iterdir():
-        owner = owner_of_folder(folder)
+        owner = _owner_of_folder(folder)
         if owner is None or not owner.gone:
             continue
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
@@ -144,7 +144,7 @@ def sweep() -> int:
     return ended
 
 
-def owner_of_folder(folder: Path) -> Owner | None:
+def _owner_of_folder(folder: Path) -> Owner | None:
     """The owner of a machine's folder; None if `folder` is not one."""
     mark, _, number = folder.name.rpartition("-")
     return marked_owner(mark) if number.isdecimal() else None

@@ -91,7 +91,7 @@ class LocalDesktop:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
         if process is not None:
-            wait_for_end(process)
+            _wait_for_end(process)
         group, self._group = self._group, None
         if group is not None:
             os.close(group.joining)
@@ -202,7 +202,7 @@ class LocalDesktop:
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
 
-def wait_for_end(process: subprocess.Popen[bytes]) -> None:
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
     """Bubblewrap ends with process 1; if it does not within a moment, it is killed."""
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):

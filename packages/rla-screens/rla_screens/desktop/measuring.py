@@ -23,7 +23,7 @@ def exact_match(result: Any, rules: Mapping[str, Any]) -> float:
 
 def check_include_exclude(result: Any, rules: Mapping[str, Any]) -> float:
     """Every text of `include` occurs in the result, and none of `exclude`."""
-    found = text_of_file(result) if isinstance(result, bytes) else result
+    found = _text_of_file(result) if isinstance(result, bytes) else result
     included = all(each in found for each in rules.get("include", []))
     return float(included and not any(each in found for each in rules.get("exclude", [])))
 
@@ -32,7 +32,7 @@ def check_lines(result: Any, rules: Mapping[str, Any]) -> float:
     """The lines of a text equal `lines`, ignoring trailing white space and trailing empty lines. With `share`: the
     fraction of lines in their places.
     """
-    found = [line.rstrip() for line in text_of_file(result).rstrip().splitlines()]
+    found = [line.rstrip() for line in _text_of_file(result).rstrip().splitlines()]
     wanted = [str(line).rstrip() for line in rules["lines"]]
     if not rules.get("share"):
         return float(found == wanted)
@@ -53,7 +53,7 @@ def check_cells(result: Any, rules: Mapping[str, Any]) -> float:
     return float(all(sheets[name].get(place, "") == str(text) for place, text in rules.get("cells", {}).items()))
 
 
-def text_of_file(found: Any) -> str:
+def _text_of_file(found: Any) -> str:
     """The text of a file with unified line ends, as Python reads files; other values as `str` writes them."""
     if not isinstance(found, bytes):
         return str(found)

@@ -40,13 +40,13 @@ async def script_runs(service: DesktopService, scenario: Scenario) -> AsyncItera
     """All runs of a scene, one after the other. If the score is the reward, only a full score counts as a win."""
     for name in scenario.verifiers:
         asked = asked_otherwise(scenario, name)
-        yield await script_run(service, asked, asked.solution, what=f"{name} solved", wanted=True)
-        yield await script_run(service, asked, NOTHING, what=f"{name} nothing done", wanted=False)
+        yield await _script_run(service, asked, asked.solution, what=f"{name} solved", wanted=True)
+        yield await _script_run(service, asked, NOTHING, what=f"{name} nothing done", wanted=False)
     for number, script in enumerate(scenario.wrong, start=1):
-        yield await script_run(service, scenario, script, what=f"wrong end {number}", wanted=False)
+        yield await _script_run(service, scenario, script, what=f"wrong end {number}", wanted=False)
 
 
-async def script_run(
+async def _script_run(
     service: DesktopService, scenario: Scenario, script: tuple[str, ...], *, what: str, wanted: bool
 ) -> ScriptRun:
     task = task_of_scenario(scenario, split="train")

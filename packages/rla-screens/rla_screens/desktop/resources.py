@@ -44,7 +44,7 @@ async def task_resource(address: str, own: DesktopParams) -> bytes:
         raise ResourceMissing(
             f"{address[:200]} is not in env.own.files, and env.own.download is false; put the file there, or allow it"
         )
-    return await fetched_resource(address, own)
+    return await _fetched_resource(address, own)
 
 
 def is_web(address: str) -> bool:
@@ -55,7 +55,7 @@ def local_file(address: str, own: DesktopParams) -> Path | None:
     """A file in `env.own.files`, by the last part of the URL, or by the digest under which a download was stored."""
     if not own.files:
         return None
-    for name in (kept_name(address), urlsplit(address).path.rpartition("/")[2]):
+    for name in (_kept_name(address), urlsplit(address).path.rpartition("/")[2]):
         place = Path(own.files, name)
         if name not in ("", ".", "..") and "\\" not in name and is_plain_file(place):
             return place
@@ -70,7 +70,7 @@ def is_plain_file(place: Path) -> bool:
         return False
 
 
-def kept_name(address: str) -> str:
+def _kept_name(address: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()
 
 
@@ -86,7 +86,7 @@ def data_of_url(address: str) -> bytes:
         raise ResourceMissing(f"a data address cannot be read ({error})") from None
 
 
-async def fetched_resource(address: str, own: DesktopParams) -> bytes:
+async def _fetched_resource(address: str, own: DesktopParams) -> bytes:
     """Download a file, and store it in `env.own.files` if that is set."""
     try:
         limit = aiohttp.ClientTimeout(total=FETCH_S)
@@ -100,7 +100,7 @@ async def fetched_resource(address: str, own: DesktopParams) -> bytes:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ResourceMissing(f"{address[:200]} could not be fetched ({type(error).__name__}: {error})") from None
     if own.files:
-        keep(data, Path(own.files, kept_name(address)))
+        keep(data, Path(own.files, _kept_name(address)))
     return bytes(data)
 
 

@@ -76,7 +76,7 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
     if not isinstance(found, dict):
         raise ScenarioError("it is no JSON object")
     verifiers = found.get("evaluator_list") or {ONLY: found.get("evaluator")}
-    current, instruction = current_of(found)
+    current, instruction = _current_of(found)
     if not isinstance(verifiers, dict) or not all(
         isinstance(each, dict) and each.get("func") for each in verifiers.values()
     ):
@@ -87,23 +87,23 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
         raise ScenarioError(f"its instruction is empty, no text, or longer than {LONGEST} characters")
     if not is_text(domain, longest=LONGEST_NAME):
         raise ScenarioError("its domain is no name")
-    templates = of_names(found, "task_template") or {current: instruction}
+    templates = _of_names(found, "task_template") or {current: instruction}
     return Scenario(
-        id=name_in(found, "id"),
-        domain=domain or name_in(found, "domain") or name_in(found, "snapshot") or "desktop",
+        id=_name_in(found, "id"),
+        domain=domain or _name_in(found, "domain") or _name_in(found, "snapshot") or "desktop",
         instruction=instruction.strip(),
-        config=setup_steps(found.get("config") or []),
+        config=_setup_steps(found.get("config") or []),
         current=current,
         verifiers=verifiers,
         templates={str(name): str(text) for name, text in templates.items() if name in verifiers},
-        solutions={name: texts_in(script, "solutions") for name, script in of_names(found, "solutions").items()},
-        wrong=tuple(texts_in(script, "wrong") for script in listed_in(found, "wrong")),
-        hints=texts_in(found.get("hints"), "hints"),
-        apps=texts_in(found.get("related_apps"), "related_apps"),
+        solutions={name: _texts_in(script, "solutions") for name, script in _of_names(found, "solutions").items()},
+        wrong=tuple(_texts_in(script, "wrong") for script in _listed_in(found, "wrong")),
+        hints=_texts_in(found.get("hints"), "hints"),
+        apps=_texts_in(found.get("related_apps"), "related_apps"),
     )
 
 
-def name_in(found: Mapping[str, Any], key: str) -> str:
+def _name_in(found: Mapping[str, Any], key: str) -> str:
     """Empty if the key is missing. Raises ScenarioError, as the functions below do."""
     value = found.get(key)
     text = "" if value is None else str(value)
@@ -112,28 +112,28 @@ def name_in(found: Mapping[str, Any], key: str) -> str:
     return text
 
 
-def of_names(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _of_names(found: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = found.get(key) or {}
     if not isinstance(value, dict):
         raise ScenarioError(f"its {key} is no JSON object")
     return value
 
 
-def listed_in(found: Mapping[str, Any], key: str) -> list[Any]:
+def _listed_in(found: Mapping[str, Any], key: str) -> list[Any]:
     value = found.get(key) or []
     if not isinstance(value, list):
         raise ScenarioError(f"its {key} is no list")
     return value
 
 
-def texts_in(value: Any, key: str) -> tuple[str, ...]:
-    listed = listed_in({key: value}, key)
+def _texts_in(value: Any, key: str) -> tuple[str, ...]:
+    listed = _listed_in({key: value}, key)
     if not all(isinstance(each, str) for each in listed):
         raise ScenarioError(f"its {key} has what is no text")
     return tuple(listed)
 
 
-def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
+def _current_of(found: Mapping[str, Any]) -> tuple[str, str]:
     """The current verifier and the instruction."""
     current = found.get("current_task")
     name, instruction = ONLY, found.get("instruction", "")
@@ -146,7 +146,7 @@ def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
     return name, instruction
 
 
-def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
+def _setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
     """Setup steps. Raises ScenarioError."""
     if not isinstance(found, list) or not all(
         isinstance(step, dict) and isinstance(step.get("parameters", {}), dict) for step in found

@@ -27,7 +27,7 @@ HELPS, USELESS, SPOILS = "it brings the task forward", "nothing changes", "the t
 SCRIPT_REASONS = (HELPS, USELESS, SPOILS)
 
 
-def script_of(task: Task) -> tuple[str, ...]:
+def _script_of(task: Task) -> tuple[str, ...]:
     """Raises UserError if the task has no script."""
     script = scenario_of(task).solution
     if not script:
@@ -38,7 +38,7 @@ def script_of(task: Task) -> tuple[str, ...]:
 def demonstrated_desktop(task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
     """The script, with idle steps in between according to `random_share`."""
     rng, form = random.Random(seed), FORMS[desktop_params(config).actions]
-    script, actions = script_of(task), list[str]()
+    script, actions = _script_of(task), list[str]()
     spare = config.env.max_steps - len(script)
     for action in script:
         if spare > 0 and rng.random() < random_share:
@@ -94,14 +94,14 @@ def labelled_desktop(
 async def labels_by_replay(
     service: DesktopService, task: Task, actions: Sequence[str], *, others: int, threshold: float
 ) -> list[list[Labelled]]:
-    script, done = list(script_of(task)), 0
+    script, done = list(_script_of(task)), 0
     seen = (await play_script(service, task, actions, threshold=threshold)).seen
     labels: list[list[Labelled]] = []
     for number, action in enumerate(actions):
         if number + 1 >= len(seen):
             break
         before, after = seen[number], seen[number + 1]
-        if done < len(script) and same_deed(action, script[done]):
+        if done < len(script) and _same_deed(action, script[done]):
             score, reason, done = 1, HELPS, done + 1
         elif before.images == after.images and not after.done:
             score, reason = -1, USELESS
@@ -115,7 +115,7 @@ async def labels_by_replay(
             action=action, next_observation=after.text, next_images=after.images, score=score, reason=reason
         )
         labels.append([taken])
-        if others and not same_deed(action, IDLE):
+        if others and not _same_deed(action, IDLE):
             waited = Labelled(
                 action=IDLE, next_observation=before.text, next_images=before.images, score=-1, reason=USELESS
             )
@@ -123,7 +123,7 @@ async def labels_by_replay(
     return labels
 
 
-def same_deed(one: str, other: str) -> bool:
+def _same_deed(one: str, other: str) -> bool:
     """Whether two actions do the same, however they are written."""
     first, second = deed_of_action(one), deed_of_action(other)
     waits = first is not None and second is not None and first.motion is second.motion is Motion.WAIT

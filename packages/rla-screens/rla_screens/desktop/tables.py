@@ -29,18 +29,18 @@ class TableFlaw(ValueError):
 def read_sheets(data: bytes) -> dict[str, Sheet]:
     """Sheets by name, in order. Raises TableFlaw."""
     try:
-        return open_document(parsed_xml(data))
+        return _open_document(_parsed_xml(data))
     except FLAWS as error:
         raise TableFlaw(f"{type(error).__name__}: {error}") from None
 
 
-def parsed_xml(data: bytes) -> ElementTree.Element:
+def _parsed_xml(data: bytes) -> ElementTree.Element:
     if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 would hide them
         raise TableFlaw("XML that is too large, or declares entities")
     return ElementTree.fromstring(data)
 
 
-def sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
+def _sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
     """Raises TableFlaw at the first cell beyond the limits, before requesting the next."""
     found: Sheet = {}
     for seen, (row, column, text) in enumerate(cells):
@@ -50,27 +50,27 @@ def sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
     return found
 
 
-def open_document(root: ElementTree.Element) -> dict[str, Sheet]:
+def _open_document(root: ElementTree.Element) -> dict[str, Sheet]:
     found, left = dict[str, Sheet](), MOST_CELLS
     for book in root.iter(ODF % ("office", "spreadsheet")):
         for table in book.findall(ODF % ("table", "table")):
-            sheet = sheet_of(odf_cells(table), left)
+            sheet = _sheet_of(_odf_cells(table), left)
             left -= len(sheet)
             found[table.get(ODF % ("table", "name"), "")] = sheet
     return found
 
 
-def odf_cells(table: ElementTree.Element) -> Iterator[tuple[int, int, str]]:
+def _odf_cells(table: ElementTree.Element) -> Iterator[tuple[int, int, str]]:
     row = 0
-    for line in odf_rows(table):
-        again = odf_repeated(line, "number-rows-repeated", MOST_ROWS)
-        cells = list(odf_row(line))
+    for line in _odf_rows(table):
+        again = _odf_repeated(line, "number-rows-repeated", MOST_ROWS)
+        cells = list(_odf_row(line))
         for number in range(row, row + again if cells else row):
             yield from ((number, column, text) for column, text in cells)
         row += again
 
 
-def odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
+def _odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
     """The rows of the sheet itself: charts and cells may contain further tables."""
     waiting = list(reversed(table))
     while waiting:
@@ -81,10 +81,10 @@ def odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
             waiting.extend(reversed(part))
 
 
-def odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
+def _odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
     column = 0
     for cell in line:
-        again = odf_repeated(cell, "number-columns-repeated", MOST_COLUMNS)
+        again = _odf_repeated(cell, "number-columns-repeated", MOST_COLUMNS)
         value = cell.get(ODF % ("office", "value"))
         texts = ["".join(part.itertext()) for part in cell.findall(ODF % ("text", "p"))]
         text = plain_number(value) if value is not None else "\n".join(texts)
@@ -95,7 +95,7 @@ def odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
         column += again
 
 
-def odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
+def _odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
     """The repeat count, at most `most`."""
     again = int(element.get(ODF % ("table", name), "1"))
     if again < 1:

@@ -47,7 +47,7 @@ def desktop_tasks(
     ]
     random.Random(f"{seed} {split}").shuffle(found)
     found.sort(key=lambda one: one.current != "evaluator1")  # the plain ones first
-    return [task_of_scenario(one, split=split) for one in domains_in_turn(found)[:count]]
+    return [task_of_scenario(one, split=split) for one in _domains_in_turn(found)[:count]]
 
 
 def asked_otherwise(scenario: Scenario, verifier: str, *, hint: str = "") -> Scenario:
@@ -56,7 +56,7 @@ def asked_otherwise(scenario: Scenario, verifier: str, *, hint: str = "") -> Sce
     return replace(scenario, current=verifier, instruction=instruction)
 
 
-def domains_in_turn(scenarios: Sequence[Scenario]) -> list[Scenario]:
+def _domains_in_turn(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """One of each domain after the other, in their original order."""
     by_domain: dict[str, list[Scenario]] = {}
     for one in scenarios:

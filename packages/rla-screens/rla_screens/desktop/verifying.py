@@ -49,7 +49,7 @@ def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[s
     return [(str(name), *rest) for name, *rest in zip(funcs, *fields, strict=True)]
 
 
-def measured_here(name: str, own: DesktopParams) -> bool:
+def _measured_here(name: str, own: DesktopParams) -> bool:
     """Whether a metric is computed here: OSWorld's package takes precedence if it is available."""
     return name in OURS or (name in METRICS and not own.osworld_python)
 
@@ -81,7 +81,7 @@ def _flaws(scenario: Scenario, own: DesktopParams, official: Collection[str] | N
             yield from _flaws_of_look(look, own)
         if options.get("is_yaml"):
             yield f"metric {name[:40]!r} of YAML, whose tags OSWorld's reader executes"
-        if measured_here(name, own):
+        if _measured_here(name, own):
             continue
         if not own.osworld_python:
             raise UserError(
@@ -165,7 +165,7 @@ class StateVerifier:
     ) -> float:
         found = await GETTERS[result["type"]](result, client, self._own)
         wanted = await GETTERS[expected["type"]](expected, client, self._own) if expected else None
-        if measured_here(name, self._own):
+        if _measured_here(name, self._own):
             return metric_score(name, found, wanted, options, has_expected=bool(expected))
         if self._official is None:
             raise NotScored(f"metric {name!r} is OSWorld's; set env.own.osworld_python")

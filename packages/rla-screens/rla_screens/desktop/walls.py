@@ -44,7 +44,7 @@ ALLOWED = frozenset(
 _users = itertools.count(SLOTS // 2)
 
 
-def seccomp_filter() -> bytes:
+def _seccomp_filter() -> bytes:
     """Refuses namespaces, mounts, and access to other processes."""
     machine = platform.machine()
     if machine not in MACHINES:
@@ -81,7 +81,7 @@ class Walls:
         self._as_root, self._disk = is_root(), str(disk_mb << 20)
         self._python: Interpreter = base_interpreter()
         self._beside = tuple(beside)
-        self._filter = seccomp_filter()
+        self._filter = _seccomp_filter()
 
     @property
     def python(self) -> str:
@@ -130,7 +130,7 @@ class Walls:
                 flags += ["--symlink", os.readlink(top), top]
         outside = [path for path in (*self._python.folders, *self._python.files) if not path.startswith("/usr/")]
         etc = [f"/etc/{name}" for name in ETC]
-        flags += readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
+        flags += _readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
         if str(OURS).startswith("/usr/"):  # task solutions are stored next to the code
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
         for path in self._python.hidden:
@@ -146,10 +146,10 @@ class Walls:
         flags = devices("/tmp")
         for place in (HOME, "/tmp", "/var/tmp"):
             flags += ["--perms", "1777", "--size", self._disk, "--tmpfs", place]
-        return flags + readable_paths(self._beside)  # they may lie below one of these
+        return flags + _readable_paths(self._beside)  # they may lie below one of these
 
 
-def readable_paths(paths: Sequence[str]) -> list[str]:
+def _readable_paths(paths: Sequence[str]) -> list[str]:
     """Flags that show paths at their original places, below folders that any user can read."""
     above = dict.fromkeys(str(top) for path in paths for top in reversed(Path(path).parents[:-1]))
     flags = [text for folder in above if folder != "/usr" for text in ("--dir", folder)]

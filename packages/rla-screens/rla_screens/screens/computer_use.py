@@ -79,11 +79,11 @@ SCHEMA: Mapping[str, Any] = {
 
 def deed_of_tool_call(reply: str) -> ScreenDeed | None:
     """The deed of the last call of a reply; None if it has no valid call."""
-    arguments = last_arguments(reply)
+    arguments = _last_arguments(reply)
     action = None if arguments is None else arguments.get("action")
     if arguments is None or not isinstance(action, str):
         return None
-    at = given_point(arguments.get("coordinate"))
+    at = _given_point(arguments.get("coordinate"))
     if action in CLICKS:
         button, count = CLICKS[action]
         spoilt = at is None and "coordinate" in arguments
@@ -93,10 +93,10 @@ def deed_of_tool_call(reply: str) -> ScreenDeed | None:
             return None
         drags = action == "left_click_drag"
         return ScreenDeed(motion=Motion.DRAG, to=at) if drags else ScreenDeed(motion=Motion.MOVE, at=at)
-    return unpointed(action, arguments)
+    return _unpointed(action, arguments)
 
 
-def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
+def _unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
     """Actions without a point."""
     match action:
         case "key":
@@ -109,20 +109,20 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
             fits = isinstance(text, str) and 0 < len(text) <= LONGEST_TYPED
             return ScreenDeed(motion=Motion.TYPE, text=text) if fits and isinstance(text, str) else None
         case "scroll" | "hscroll":
-            pixels = given_amount(arguments.get("pixels"), MOST_TURNS)
+            pixels = _given_amount(arguments.get("pixels"), MOST_TURNS)
             if pixels is None:
                 return None
             across = action == "hscroll"
             return ScreenDeed(motion=Motion.SCROLL, right=pixels * across, down=-pixels * (not across))
         case "wait":
-            seconds = given_amount(arguments.get("time", 1), MOST_WAIT // 1000)
+            seconds = _given_amount(arguments.get("time", 1), MOST_WAIT // 1000)
             return None if seconds is None or seconds < 0 else ScreenDeed(motion=Motion.WAIT, wait=1000 * seconds)
         case "terminate":
             return ScreenDeed(motion=Motion.DONE, succeeded=arguments.get("status") != "failure")
     return None
 
 
-def last_arguments(reply: str) -> Mapping[str, Any] | None:
+def _last_arguments(reply: str) -> Mapping[str, Any] | None:
     """The arguments of the last call of the tool; None if it cannot be parsed."""
     reply = after_thinking(reply)
     start = reply.rfind(OPEN)
@@ -143,16 +143,16 @@ def last_arguments(reply: str) -> Mapping[str, Any] | None:
     return arguments if closed and isinstance(arguments, dict) else None
 
 
-def given_point(value: Any) -> Point | None:
+def _given_point(value: Any) -> Point | None:
     pair = value if isinstance(value, list) and len(value) == 2 else ()
-    return read_point(*map(numeral, pair)) if pair else None
+    return read_point(*map(_numeral, pair)) if pair else None
 
 
-def given_amount(value: Any, most: int) -> int | None:
-    return read_amount(numeral(value), most)
+def _given_amount(value: Any, most: int) -> int | None:
+    return read_amount(_numeral(value), most)
 
 
-def numeral(value: Any) -> str:
+def _numeral(value: Any) -> str:
     """A JSON number as text; empty for everything else, including booleans."""
     return str(value) if type(value) in (int, float) else ""
 

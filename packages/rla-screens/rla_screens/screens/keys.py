@@ -40,7 +40,7 @@ KNOWN = {name.lower(): name for name in NAMED} | ALIASES
 TOGETHER = 4  # keys of one chord
 
 
-def key_name(text: str) -> str | None:
+def _key_name(text: str) -> str | None:
     """The name of a key; a single visible character is its own key. None for every other text."""
     if len(text) == 1:
         return text if text.isprintable() and text.isascii() else None
@@ -49,7 +49,7 @@ def key_name(text: str) -> str | None:
 
 def chord(names: Sequence[str]) -> tuple[str, ...] | None:
     """Keys that are pressed together; None if a key is unknown, or if there are too many keys or none."""
-    keys = [key_name(name) for name in names[: TOGETHER + 1]]
+    keys = [_key_name(name) for name in names[: TOGETHER + 1]]
     if not keys or len(keys) > TOGETHER or None in keys:
         return None
     return tuple(key for key in keys if key is not None)

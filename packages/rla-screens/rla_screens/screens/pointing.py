@@ -25,21 +25,21 @@ def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
     drawing = ImageDraw.Draw(picture)
     for width, colour in ((5, EDGE), (2, INK)):
         if len(points) == 1:
-            draw_ring(drawing, points[0], radius, width=width, colour=colour)
+            _draw_ring(drawing, points[0], radius, width=width, colour=colour)
         elif points:
-            draw_arrow(drawing, points[0], points[-1], radius, width=width, colour=colour)
+            _draw_arrow(drawing, points[0], points[-1], radius, width=width, colour=colour)
     sink = io.BytesIO()
     picture.save(sink, format="PNG")
     return sink.getvalue()
 
 
-def draw_ring(drawing: Any, at: Place, radius: float, *, width: int, colour: tuple[int, int, int]) -> None:
+def _draw_ring(drawing: Any, at: Place, radius: float, *, width: int, colour: tuple[int, int, int]) -> None:
     x, y = at
     drawing.ellipse((x - radius, y - radius, x + radius, y + radius), outline=colour, width=width)
     drawing.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=colour)
 
 
-def draw_arrow(
+def _draw_arrow(
     drawing: Any, start: Place, end: Place, radius: float, *, width: int, colour: tuple[int, int, int]
 ) -> None:
     drawing.line((start, end), fill=colour, width=width)

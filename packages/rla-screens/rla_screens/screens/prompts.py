@@ -87,7 +87,7 @@ class ScreenPrompt:
             if step.images:
                 turns.append(PictureMessage(role="user", parts=tuple(map(Picture, step.images))))
                 turns.append(PictureMessage(role="assistant", parts=(step.said,)))
-        said = [f"{number}. {one_sentence(step)}" for number, step in enumerate(history, 1)]
+        said = [f"{number}. {_one_sentence(step)}" for number, step in enumerate(history, 1)]
         parts = ["Objective: " + plain_tags(instruction), "Actions so far:\n" + ("\n".join(said) or "(none)")]
         if observation.strip() not in ("", instruction.strip()):
             parts.insert(1, plain_tags(observation.strip()))
@@ -132,7 +132,7 @@ class ScreenPrompt:
         return f"{self.rules} {WORDS if self.form.name == 'short' else CALLS} {answer}".strip()
 
 
-def one_sentence(step: PastStep) -> str:
+def _one_sentence(step: PastStep) -> str:
     """The policy's own description of its action, if it gave one, else the action; on one line."""
     line = next((one for one in step.said.splitlines() if one.strip().startswith(SENTENCE)), "")
     said = line.strip().removeprefix(SENTENCE).strip() or step.action

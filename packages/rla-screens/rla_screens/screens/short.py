@@ -39,7 +39,7 @@ class Grid:
     rows: int
 
     def point(self, column: int, row: int) -> Point:
-        return said_point(middle_of(column, self.columns), middle_of(row, self.rows))
+        return _said_point(_middle_of(column, self.columns), _middle_of(row, self.rows))
 
     def nearest(self, point: Point) -> Point:
         """The middle of the cell that contains a point."""
@@ -51,12 +51,12 @@ class Grid:
         return tuple(self.point(column, row) for row in range(self.rows) for column in range(self.columns))
 
 
-def middle_of(cell: int, cells: int) -> int:
+def _middle_of(cell: int, cells: int) -> int:
     """The middle of one of `cells` cells, between 0 and 99."""
     return (2 * cell + 1) * 100 // (2 * cells)
 
 
-def said_point(x: int, y: int) -> Point:
+def _said_point(x: int, y: int) -> Point:
     """The point in the middle of a place in hundredths."""
     return TENTH * x + TENTH // 2, TENTH * y + TENTH // 2
 
@@ -83,10 +83,10 @@ def deed_of_words(text: str) -> ScreenDeed | None:
     if len(text) > LONGEST:
         return None
     if found := CLICK.fullmatch(text):
-        return ScreenDeed(motion=Motion.CLICK, at=said_point(int(found[1]), int(found[2])))
+        return ScreenDeed(motion=Motion.CLICK, at=_said_point(int(found[1]), int(found[2])))
     if found := DRAG.fullmatch(text):
         x, y, across, below = map(int, found.groups())
-        return ScreenDeed(motion=Motion.DRAG, at=said_point(x, y), to=said_point(across, below))
+        return ScreenDeed(motion=Motion.DRAG, at=_said_point(x, y), to=_said_point(across, below))
     if found := TYPE.fullmatch(text):
         return ScreenDeed(motion=Motion.TYPE, text=found[1])
     if found := PRESS.fullmatch(text):

@@ -26,7 +26,7 @@ Course = tuple[list[int], list[float]]
 
 def accepted_table(arms: Sequence[ArmOutcome], *, until: int | None = None) -> Table:
     """One line for each arm that changes tasks. `until`: the last iteration to count."""
-    lines = [accepted_line(found, until) for found in arms if changes_tasks(found, until)]
+    lines = [_accepted_line(found, until) for found in arms if changes_tasks(found, until)]
     note = (
         "means over seeds; judged: tasks that were played as pending ones; an iteration: the slope of the straight "
         "line through the accepted tasks so far; the player sees observations only and does not learn"
@@ -40,7 +40,7 @@ def changes_tasks(found: ArmOutcome, until: int | None = None) -> bool:
     return any(row.get(key) for row in rows for key in PROPOSED)
 
 
-def accepted_line(found: ArmOutcome, until: int | None) -> tuple[str, ...]:
+def _accepted_line(found: ArmOutcome, until: int | None) -> tuple[str, ...]:
     steps, so_far = accepted_course(found, until)
     last = steps[-1] if steps else 0
     slope, fit = straight_line(steps, so_far)

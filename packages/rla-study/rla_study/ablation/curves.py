@@ -62,19 +62,19 @@ def draw_curves(arms: Sequence[ArmOutcome], out: Path, *, measures: Sequence[str
 def curve_panels(arms: Sequence[ArmOutcome], measures: Sequence[str] = ()) -> list[CurvePanel]:
     """The panels with data, in their order."""
     known = [(place, found) for place, found in enumerate(arms) if found.shared_points]
-    panels = [CurvePanel(title="success on held-out tasks", unit="%", curves=[success_curve(*one) for one in known])]
+    panels = [CurvePanel(title="success on held-out tasks", unit="%", curves=[_success_curve(*one) for one in known])]
     for split in held_out_names(arms):
-        curves = [success_curve(place, on_split(found, split)) for place, found in known]
+        curves = [_success_curve(place, on_split(found, split)) for place, found in known]
         panels.append(CurvePanel(title=f"success on {split}", unit="%", curves=curves))
     for key, title in ITERATION_KEYS:
         panels.append(
-            CurvePanel(title=title, unit="%", curves=[named_curve(p, series(found, key)) for p, found in known])
+            CurvePanel(title=title, unit="%", curves=[_named_curve(p, series(found, key)) for p, found in known])
         )
     changing = [(place, found) for place, found in known if changes_tasks(found)]
     for title, unit, course in ACCEPTED:
-        panels.append(CurvePanel(title=title, unit=unit, curves=[named_curve(p, course(a)) for p, a in changing]))
+        panels.append(CurvePanel(title=title, unit=unit, curves=[_named_curve(p, course(a)) for p, a in changing]))
     for measure in measures:
-        curves = [named_curve(place, measured_mean(found, measure)) for place, found in known]
+        curves = [_named_curve(place, measured_mean(found, measure)) for place, found in known]
         panels.append(CurvePanel(title=measure, unit="", curves=curves))
     return [panel for panel in panels if any(one.steps for one in panel.curves)]
 
@@ -112,7 +112,7 @@ def padded(shown: Sequence[CurvePanel], count: int) -> Iterator[CurvePanel | Non
     yield from [None] * (count - len(shown))
 
 
-def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
+def _success_curve(place: int, found: ArmOutcome) -> ArmCurve:
     """Success by iteration with the range of seeds."""
     steps = found.shared_points
     of_seeds = [[100 * run.rate(point) for run in found.runs] for point in steps]
@@ -125,7 +125,7 @@ def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
     )
 
 
-def named_curve(place: int, points: Course) -> ArmCurve:
+def _named_curve(place: int, points: Course) -> ArmCurve:
     return ArmCurve(arm=place, steps=points[0], values=points[1])
 
 

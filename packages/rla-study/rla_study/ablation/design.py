@@ -82,10 +82,10 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     """Read and check a design. `overrides` replace shared params. Raises UserError that names the file and the
     fault."""
     read = read_mapping(path, remedy="give --design one such as " + str(PIPELINES / "ablation.yaml"))
-    refuse_malformed(path, read)
+    _refuse_malformed(path, read)
     params = path.parent / read["params"] if "params" in read else resource("params.yaml")
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
-    arms = tuple(arm_of(name, body) for name, body in read["arms"].items())
+    arms = tuple(_arm_of(name, body) for name, body in read["arms"].items())
     design = Design(
         shared=shared,
         iterations=read["iterations"],
@@ -102,7 +102,7 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     return design
 
 
-def arm_of(name: str, body: Mapping[str, Any]) -> Arm:
+def _arm_of(name: str, body: Mapping[str, Any]) -> Arm:
     """The arm for an entry of a checked design."""
     known = {key: value for key, value in body.items() if key != "set"}
     return Arm(**{"name": name, "title": name} | known, changes=body.get("set", {}))
@@ -116,7 +116,7 @@ def read_mapping(path: Path, *, remedy: str) -> dict[str, Any]:
     return read
 
 
-def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
+def _refuse_malformed(path: Path, read: dict[str, Any]) -> None:
     """Raises UserError with the place and the violated rule of `design.schema.json`."""
     from jsonschema import Draft202012Validator
 

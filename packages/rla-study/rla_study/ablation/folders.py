@@ -53,7 +53,7 @@ def make_start(root: Path, start: Start) -> Path:
     if start.tasks_of is not None:
         share_artifacts(root / start.tasks_of / RUN, folder / RUN, TASKS, of_split=TASKS[1:])
     if start.policy_of is not None:
-        share_policy(root / start.policy_of / RUN, folder / RUN)
+        _share_policy(root / start.policy_of / RUN, folder / RUN)
     return folder
 
 
@@ -66,18 +66,20 @@ def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     params = design.params(arm, seed)
     split = str(params.get("tasks", {}).get("train_split", "train"))
     own_pool = arm.curated or arm.own_tasks
-    more = own_pool_stages(split=split, seed=int(design.shared.get("seed", 0)), curated=arm.curated) if own_pool else {}
+    more = (
+        _own_pool_stages(split=split, seed=int(design.shared.get("seed", 0)), curated=arm.curated) if own_pool else {}
+    )
     write_pipeline(folder, params, plan, leave_out=START, more=more)
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / RUN
     shared = [name for name in SHARED if not (own_pool and name == "train_tasks")]
     share_artifacts(start, folder / RUN, shared, of_split=OF_SPLIT_SHARED)
-    share_probe(start, folder / RUN)
+    _share_probe(start, folder / RUN)
     if arm.curated:
         share_files(artifact(start, "train_tasks", 0), folder / RAW)
     return folder
 
 
-def own_pool_stages(*, split: str, seed: int, curated: bool) -> dict[str, Any]:
+def _own_pool_stages(*, split: str, seed: int, curated: bool) -> dict[str, Any]:
     """The stages before the loop for an arm that makes its own training tasks.
 
     `curated`: the start plays the tasks first, and the tasks that it sometimes solves are kept. `seed`: the start's
@@ -142,7 +144,7 @@ def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_spli
             share_files(found, target / found.relative_to(source))
 
 
-def share_probe(source: Path, target: Path) -> None:
+def _share_probe(source: Path, target: Path) -> None:
     """Link the frozen probe with its labels, and the first reward model's answers on it, if they were measured."""
     scores, probe = artifact(source, "probe_scores", 0), artifact(source, "probe_trajectories", 0).parent
     if scores.exists():
@@ -150,7 +152,7 @@ def share_probe(source: Path, target: Path) -> None:
             share_files(found, target / found.relative_to(source))
 
 
-def share_policy(source: Path, target: Path) -> None:
+def _share_policy(source: Path, target: Path) -> None:
     """Link the warm-started policy of another start, unless this start has a policy. `warm-start` keeps it if it would
     make the same one, and replaces it otherwise.
     """

@@ -45,7 +45,7 @@ def measure_table(arms: Sequence[ArmOutcome], measure: str, *, baseline: str, at
     wanted = sorted(set(at))
     points = [(found, wanted or found.shared_points[-1:]) for found in arms if found.shared_points]
     lines = [
-        measure_line(found, compared_with(found, arms, baseline), measure, read)
+        _measure_line(found, compared_with(found, arms, baseline), measure, read)
         for found, read in points
         if set(read) <= set(found.shared_points)
     ]
@@ -58,23 +58,23 @@ def measure_table(arms: Sequence[ArmOutcome], measure: str, *, baseline: str, at
     return Table(title=f"Ablation: {measure}", columns=MEASURE_COLUMNS, rows=tuple(lines), note=note)
 
 
-def measure_line(found: ArmOutcome, against: ArmOutcome | None, measure: str, read: Sequence[int]) -> tuple[str, ...]:
-    values, start = seed_values(found, measure, read), seed_values(found, measure, [0])
+def _measure_line(found: ArmOutcome, against: ArmOutcome | None, measure: str, read: Sequence[int]) -> tuple[str, ...]:
+    values, start = _seed_values(found, measure, read), _seed_values(found, measure, [0])
     paired = against is not None and paired_seeds(found, against)
     return (
         found.arm.title,
         str(len(found.runs)),
-        mean_text(start),
-        against_text(found, difference_text(start, seed_values(against, measure, [0]), paired=paired)),
+        _mean_text(start),
+        against_text(found, _difference_text(start, _seed_values(against, measure, [0]), paired=paired)),
         " ".join(map(str, read)),
-        mean_text(values),
+        _mean_text(values),
         bracketed(student.mean_of_seeds(values)) if len(values) > 1 else ABSENT,
         " ".join(map(shown_measure, values)) or ABSENT,
-        against_text(found, difference_text(values, seed_values(against, measure, read), paired=paired)),
+        against_text(found, _difference_text(values, _seed_values(against, measure, read), paired=paired)),
     )
 
 
-def seed_values(found: ArmOutcome | None, measure: str, read: Sequence[int]) -> list[float]:
+def _seed_values(found: ArmOutcome | None, measure: str, read: Sequence[int]) -> list[float]:
     """The measure for every seed, averaged over the iterations `read`; empty if a seed lacks it at one of them."""
     runs = found.runs if found is not None else ()
     rows = [[measured(run, measure, point) for point in read] for run in runs]
@@ -87,7 +87,7 @@ def seed_values(found: ArmOutcome | None, measure: str, read: Sequence[int]) -> 
 def measured(run: RunOutcome, measure: str, point: int) -> float | None:
     """The measure at one iteration: from its evaluation, or from the last iterations up to it."""
     known = measured_series(run, measure)
-    if measure in evaluated_measures(run):
+    if measure in _evaluated_measures(run):
         return known.get(point)
     last = [known[step] for step in sorted(known) if step <= point][-LAST:]
     return sum(last) / len(last) if last else None
@@ -96,13 +96,13 @@ def measured(run: RunOutcome, measure: str, point: int) -> float | None:
 def measured_series(run: RunOutcome, measure: str) -> dict[int, float]:
     """The measure by iteration: from the evaluations if they have it, else from the iterations."""
     rows = {row["iteration"]: row for row in run.iterations}
-    if measure in evaluated_measures(run):
+    if measure in _evaluated_measures(run):
         rows = dict(run.measured)
     found = {point: numbers_of(row) for point, row in rows.items()}
     return {point: numbers[measure] for point, numbers in found.items() if measure in numbers}
 
 
-def evaluated_measures(run: RunOutcome) -> set[str]:
+def _evaluated_measures(run: RunOutcome) -> set[str]:
     """Names of the numbers that some evaluation of the run has."""
     return {name for row in run.measured.values() for name in numbers_of(row)}
 
@@ -113,15 +113,15 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
-def mean_text(values: Sequence[float]) -> str:
+def _mean_text(values: Sequence[float]) -> str:
     return shown_measure(sum(values) / len(values)) if values else ABSENT
 
 
-def difference_text(values: Sequence[float], baseline: Sequence[float], *, paired: bool = False) -> str:
+def _difference_text(values: Sequence[float], baseline: Sequence[float], *, paired: bool = False) -> str:
     """`+0.12 [+0.05, +0.2]`, without the interval if an arm has only one seed. `paired`: pair the values by seed."""
     if not values or not baseline:
         return ABSENT
-    estimate = without_rounding(sum(values) / len(values) - sum(baseline) / len(baseline))
+    estimate = _without_rounding(sum(values) / len(values) - sum(baseline) / len(baseline))
     if min(len(values), len(baseline)) == 1:
         return f"{estimate:+.{DIGITS}g}"
     if paired:
@@ -132,13 +132,13 @@ def difference_text(values: Sequence[float], baseline: Sequence[float], *, paire
 
 
 def bracketed(found: Interval, *, sign: str = "") -> str:
-    return f"[{without_rounding(found.low):{sign}.{DIGITS}g}, {without_rounding(found.high):{sign}.{DIGITS}g}]"
+    return f"[{_without_rounding(found.low):{sign}.{DIGITS}g}, {_without_rounding(found.high):{sign}.{DIGITS}g}]"
 
 
 def shown_measure(value: float) -> str:
-    return f"{without_rounding(value):.{DIGITS}g}"
+    return f"{_without_rounding(value):.{DIGITS}g}"
 
 
-def without_rounding(value: float) -> float:
+def _without_rounding(value: float) -> float:
     """The value without the rounding errors that depend on the order of a sum."""
     return round(value, 12) + 0.0  # avoids -0

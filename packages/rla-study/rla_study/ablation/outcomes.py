@@ -102,25 +102,25 @@ def on_split(found: ArmOutcome, split: str) -> ArmOutcome:
     Runs without an evaluation after the start on that split are left out, as in `outcomes`.
     """
     runs = (replace(run, evaluations=run.further.get(split, {}), split=split) for run in found.runs)
-    return replace(found, runs=tuple(run for run in runs if evaluated_after_start(run)))
+    return replace(found, runs=tuple(run for run in runs if _evaluated_after_start(run)))
 
 
 def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
     """Every arm of the design with the seeds that were evaluated after the start."""
     found = []
     for arm in design.arms:
-        runs = [run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
-        kept = tuple(run for run in runs if run is not None and evaluated_after_start(run))
+        runs = [_run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
+        kept = tuple(run for run in runs if run is not None and _evaluated_after_start(run))
         found.append(ArmOutcome(arm=arm, runs=kept, own_starts=design.start_per_seed))
     return found
 
 
-def evaluated_after_start(run: RunOutcome) -> bool:
+def _evaluated_after_start(run: RunOutcome) -> bool:
     """Whether the run was evaluated after the start."""
     return bool(run.evaluations) and run.last > 0
 
 
-def run_outcome(run: Path, seed: int) -> RunOutcome | None:
+def _run_outcome(run: Path, seed: int) -> RunOutcome | None:
     """The outcome of a run folder; None if there is no evaluation yet."""
     found = outcome_of(collect(run), seed) if run.is_dir() else None
     return found if found is not None and found.evaluations else None

@@ -49,8 +49,8 @@ def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence
     """
     content = {}
     for found in arms:
-        parameters = shared_parameters(design, root, found)
-        content[found.arm.name] = {"parameters": parameters, "runs": [run_as_json(run) for run in found.runs]}
+        parameters = _shared_parameters(design, root, found)
+        content[found.arm.name] = {"parameters": parameters, "runs": [_run_as_json(run) for run in found.runs]}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = (json.dumps({"format": FORMAT, "arms": content}, sort_keys=True) + "\n").encode()
     write_content(path, gzip.compress(text, mtime=0) if path.suffix == PACKED else text)
@@ -67,17 +67,17 @@ def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: 
         for name, runs in read_record(path).items():
             if name not in found:
                 raise UserError(f"{path}: no arm {name}; the design has {', '.join(found)}")
-            found[name] = replace(found[name], runs=joined_runs(path, found[name], runs))
+            found[name] = replace(found[name], runs=_joined_runs(path, found[name], runs))
     for arm in found.values() if paths else ():
-        shared_parameters(design, root, arm)
+        _shared_parameters(design, root, arm)
     return list(found.values())
 
 
-def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
+def _shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
     """The parameters that all runs of an arm share. Raises UserError if two runs differ."""
     first: dict[str, Any] = {}
     for run in found.runs:
-        other = dict(run.parameters) or ran_with(design, root, found.arm, run.seed)
+        other = dict(run.parameters) or _ran_with(design, root, found.arm, run.seed)
         if first and (differences := parameter_differences(first, other)):
             key, (one, another) = next(iter(differences.items()))
             raise UserError(
@@ -88,7 +88,7 @@ def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str
     return first
 
 
-def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
+def _ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
     """Dotted key -> value, for the parameters in a run's folder and everything else that decides its result."""
     file = arm_folder(root, arm, seed) / "params.yaml"
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / "params.yaml"
@@ -100,7 +100,7 @@ def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
     return {key: value for key, value in (flat | local | more).items() if key not in OWN}
 
 
-def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
+def _joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
     joined = sorted((*arm.runs, *runs), key=lambda run: run.seed)
     seeds = [run.seed for run in joined]
     if twice := sorted(seed for seed in set(seeds) if seeds.count(seed) > 1):
@@ -121,25 +121,25 @@ def tasks_of(run: RunOutcome, split: str) -> frozenset[str]:
     return frozenset(task for wins in points.values() for task in wins)
 
 
-def run_as_json(run: RunOutcome) -> dict[str, Any]:
+def _run_as_json(run: RunOutcome) -> dict[str, Any]:
     """A run in the form that the module's docstring shows."""
-    rows = [{**finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
+    rows = [{**_finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
     return {
         "seed": run.seed,
         "split": run.split,
         "hours": run.hours,
-        "evaluations": wins_as_json(run.evaluations),
-        "further": {split: wins_as_json(points) for split, points in run.further.items()},
+        "evaluations": _wins_as_json(run.evaluations),
+        "further": {split: _wins_as_json(points) for split, points in run.further.items()},
         "iterations": rows,
-        "measured": {str(point): finite_numbers(row) for point, row in run.measured.items()},
+        "measured": {str(point): _finite_numbers(row) for point, row in run.measured.items()},
     }
 
 
-def finite_numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def _finite_numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers_of(row).items() if math.isfinite(value)}
 
 
-def wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
+def _wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
     return {
         str(point): {task: "".join("01"[win] for win in won) for task, won in wins.items()}
         for point, wins in points.items()
@@ -154,7 +154,7 @@ def read_record(path: Path) -> dict[str, list[RunOutcome]]:
         if content["format"] != FORMAT:
             raise ValueError
         return {
-            name: [run_from_json(run, dict(arm["parameters"])) for run in arm["runs"]]
+            name: [_run_from_json(run, dict(arm["parameters"])) for run in arm["runs"]]
             for name, arm in content["arms"].items()
         }
     except FileNotFoundError:
@@ -165,27 +165,27 @@ def read_record(path: Path) -> dict[str, list[RunOutcome]]:
         ) from None
 
 
-def run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
+def _run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
     """Raises ValueError, or another of WRONG, if the content does not have the form that was written."""
     return RunOutcome(
         seed=int(run["seed"]),
         split=str(run["split"]),
         hours=float(run["hours"]),
-        evaluations=wins_from_json(run["evaluations"]),
-        further={split: wins_from_json(points) for split, points in run["further"].items()},
-        iterations=tuple(numbers_from_json(row) | {"iteration": int(row["iteration"])} for row in run["iterations"]),
-        measured={int(point): numbers_from_json(row) for point, row in run["measured"].items()},
+        evaluations=_wins_from_json(run["evaluations"]),
+        further={split: _wins_from_json(points) for split, points in run["further"].items()},
+        iterations=tuple(_numbers_from_json(row) | {"iteration": int(row["iteration"])} for row in run["iterations"]),
+        measured={int(point): _numbers_from_json(row) for point, row in run["measured"].items()},
         parameters=parameters,
     )
 
 
-def numbers_from_json(row: Mapping[str, Any]) -> dict[str, float]:
+def _numbers_from_json(row: Mapping[str, Any]) -> dict[str, float]:
     if not all(type(value) in (int, float) and math.isfinite(value) for value in row.values()):
         raise ValueError
     return dict(row)
 
 
-def wins_from_json(points: Mapping[str, Mapping[str, str]]) -> dict[int, Wins]:
+def _wins_from_json(points: Mapping[str, Mapping[str, str]]) -> dict[int, Wins]:
     if not all(wins and all(wins.values()) for wins in points.values()):
         raise ValueError
     return {

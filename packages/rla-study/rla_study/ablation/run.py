@@ -39,7 +39,7 @@ def run_ablation(
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
     with (
-        lifeline() as (stdin, cut),
+        _lifeline() as (stdin, cut),
         ThreadPoolExecutor(max_workers=jobs) as pool,
         cut,  # ends the arms before the pool waits for them, which may take hours
     ):
@@ -47,14 +47,14 @@ def run_ablation(
         def attempt(folder: Path) -> str:
             """Run one arm. Returns the error, or an empty string, so that a failed arm does not end the others."""
             try:
-                turn_loop_of(folder, say, stdin=stdin)
+                _turn_loop_of(folder, say, stdin=stdin)
             except UserError as error:
                 return str(error)
             return ""
 
         with alone(root, say):
             for start in needed_starts(design, arms, seeds or design.seeds):
-                turn_loop_of(make_start(root, start), say, stdin=stdin)
+                _turn_loop_of(make_start(root, start), say, stdin=stdin)
             folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
         failed = [error for error in pool.map(attempt, folders) if error]
     if failed:
@@ -78,7 +78,7 @@ def alone(root: Path, say: Say) -> Iterator[None]:
 
 
 @contextmanager
-def lifeline() -> Iterator[tuple[int, ExitStack]]:
+def _lifeline() -> Iterator[tuple[int, ExitStack]]:
     """Yields (stdin, cut). Processes with that standard input end when `cut` closes, or with this process, however it
     dies. `stdin` stays valid until this block ends: a process that starts after the cut ends at once.
     """
@@ -92,8 +92,8 @@ def lifeline() -> Iterator[tuple[int, ExitStack]]:
         os.close(reading)
 
 
-def turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
-    """Run the loop of `folder` and append its output to its log. `stdin`: from `lifeline`. Raises UserError with the
+def _turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
+    """Run the loop of `folder` and append its output to its log. `stdin`: from `_lifeline`. Raises UserError with the
     log's last lines if the loop fails.
     """
     started = time.monotonic()

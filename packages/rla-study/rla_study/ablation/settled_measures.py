@@ -29,13 +29,13 @@ def settled_measure_tables(arms: Sequence[ArmOutcome], design: Design, *, at: Se
         "measured on, and a start that seeds share, are not drawn anew"
     )
     for measure in design.measures:
-        lines = (settled_measure_line(*pair, measure, sorted(set(at))) for pair in compared_arms(arms, design))
+        lines = (_settled_measure_line(*pair, measure, sorted(set(at))) for pair in compared_arms(arms, design))
         rows = tuple(line for line in lines if line)
         tables.append(Table(title=f"{TITLE}: {measure}", columns=COLUMNS, rows=rows, note=note))
     return [table for table in tables if table.rows]
 
 
-def settled_measure_line(
+def _settled_measure_line(
     found: ArmOutcome, over: ArmOutcome, measure: str, at: Sequence[int]
 ) -> tuple[str, ...] | None:
     """None if fewer than two common seeds were evaluated and have the measure at all of these iterations.

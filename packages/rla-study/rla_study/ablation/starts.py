@@ -50,7 +50,7 @@ def starts_of(design: Design, arm: Arm, seed: int) -> tuple[Start, ...]:
     digest = content_id(json.dumps(changes, sort_keys=True))[:DIGITS]
     name = f"start-{digest}" if changes else "start"
     own = Arm(name=name, title=name, changes=changes)
-    plain = "start" if changes and of_judge_alone(changes) else None
+    plain = "start" if changes and _of_judge_alone(changes) else None
     if not design.start_per_seed:
         return (Start(folder=name, params=design.params(own), policy_of=plain),)
     tasks = Start(folder=f"{name}-tasks", params=design.params(own), models=False)
@@ -59,7 +59,7 @@ def starts_of(design: Design, arm: Arm, seed: int) -> tuple[Start, ...]:
     return tasks, Start(folder=f"{name}-seed{seed}", params=params, tasks_of=tasks.folder, policy_of=same)
 
 
-def of_judge_alone(changes: Mapping[str, Any]) -> bool:
+def _of_judge_alone(changes: Mapping[str, Any]) -> bool:
     """Whether these changes to a start leave its policy as it is. Another prompt may change a model's vocabulary."""
     lessons, judge = changes.get("warm_start", {}).keys(), changes.get("judge", {}).keys()
     return changes.keys() <= {"judge", "warm_start"} and lessons <= set(JUDGES_LESSONS) and judge <= {"backend"}
@@ -82,7 +82,7 @@ def start_changes(design: Design, arm: Arm) -> dict[str, Any]:
     An arm without a judge uses the same start as the others, because teaching the judge does not change the policy. So
     does an arm that makes only its own training tasks.
     """
-    changes = dict(kept_changes(arm.changes, design.shared, start_params()))
+    changes = dict(_kept_changes(arm.changes, design.shared, _start_params()))
     if arm.own_tasks:
         changes.pop("tasks", None)
     if changes.get("judge", {}).get("enabled") is False:
@@ -91,7 +91,7 @@ def start_changes(design: Design, arm: Arm) -> dict[str, Any]:
     return changes
 
 
-def kept_changes(
+def _kept_changes(
     changes: Mapping[str, Any], shared: Mapping[str, Any], keys: frozenset[str], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """The parts of nested `changes` below one of the dotted `keys` that differ from `shared`."""
@@ -99,14 +99,14 @@ def kept_changes(
         dotted, same = f"{prefix}{key}", shared.get(key)
         if isinstance(value, Mapping):
             below = same if isinstance(same, Mapping) else {}
-            if inner := dict(kept_changes(value, below, keys, f"{dotted}.")):
+            if inner := dict(_kept_changes(value, below, keys, f"{dotted}.")):
                 yield key, inner
         elif value != same and any(dotted == one or dotted.startswith(f"{one}.") for one in keys):
             yield key, value
 
 
 @cache
-def start_params() -> frozenset[str]:
+def _start_params() -> frozenset[str]:
     """The params, as dotted keys, that the stages of the start depend on, without the seed, which belongs to the arm.
 
     For a warm start DVC tracks the judge's whole section, although the stage reads only a part. Conversations are

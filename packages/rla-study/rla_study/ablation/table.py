@@ -50,7 +50,7 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
     """
     points = [(found, tuple(sorted(set(at))) or found.shared_points[-1:]) for found in arms if found.shared_points]
     lines = tuple(
-        arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
+        _arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
     )
     note = (
         "success on all held-out tasks at the sampling temperature; intervals: bootstrap over seeds and tasks, for the "
@@ -58,7 +58,7 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
         "start; differences are paired by task, and by seed where each has a start of its own; "
         f"baseline: {baseline}, where no other arm is named"
     )
-    columns, rows = told_columns(lines)
+    columns, rows = _told_columns(lines)
     if any(name in columns for name in COLUMNS[OF_SPLIT:-1]):
         note += "; mu and accuracies: of each seed's last iterations"
     if "balanced" in columns:
@@ -66,7 +66,7 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
     return Table(title="Ablation", columns=columns, rows=rows, note=note)
 
 
-def told_columns(lines: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _told_columns(lines: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """The columns and rows without those columns behind `OF_SPLIT` that are empty."""
     places = [p for p in range(len(COLUMNS)) if p < OF_SPLIT or any(line[p] != ABSENT for line in lines)]
     return tuple(COLUMNS[p] for p in places), tuple(tuple(line[p] for p in places) for line in lines)
@@ -77,16 +77,16 @@ def evaluated(found: ArmOutcome, read: Sequence[int]) -> bool:
     return set(read) <= set(found.shared_points)
 
 
-def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
+def _arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
     """`read`: the iterations to average success over; diagnostics are taken at the last of them."""
     after, last = arm_sample(found, read), read[-1]
     reached = bootstrap.seed_mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
         start = percent(float(arm_sample(found, [0]).mean()))
-        gain = points(paired_difference((found, read), (found, [0])))
-    if against is not None and evaluated(against, read) and same_tasks(found, against, read):
-        over = against_text(found, points(paired_difference((found, read), (against, read))))
+        gain = points(_paired_difference((found, read), (found, [0])))
+    if against is not None and evaluated(against, read) and _same_tasks(found, against, read):
+        over = against_text(found, points(_paired_difference((found, read), (against, read))))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -101,11 +101,11 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
         percent(average(found, "rm_process_accuracy", last)),
         percent(average(found, "rm_process_balanced", last)),
         percent(average(found, "rm_outcome_accuracy", last)),
-        number(accepted_tasks(found, last), 1),
+        number(_accepted_tasks(found, last), 1),
     )
 
 
-def accepted_tasks(found: ArmOutcome, until: int) -> float | None:
+def _accepted_tasks(found: ArmOutcome, until: int) -> float | None:
     """Accepted tasks per seed on average; None if no task was ever proposed."""
     if not changes_tasks(found, until):
         return None
@@ -115,7 +115,7 @@ def accepted_tasks(found: ArmOutcome, until: int) -> float | None:
 Read = tuple[ArmOutcome, Sequence[int]]  # an arm, and the iterations at which it is read
 
 
-def paired_difference(after: Read, before: Read) -> Interval:
+def _paired_difference(after: Read, before: Read) -> Interval:
     """Success of `after` minus success of `before`, on the tasks that both have, paired by seed if their seeds are
     paired."""
     tasks = shared_tasks(*after) & shared_tasks(*before)
@@ -124,7 +124,7 @@ def paired_difference(after: Read, before: Read) -> Interval:
     return difference(arm_sample(*after, tasks), arm_sample(*before, tasks))
 
 
-def same_tasks(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
+def _same_tasks(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
     """Whether the arms share held-out tasks; arms with tasks of their own may not."""
     return bool(shared_tasks(found, read) & shared_tasks(against, read))
 

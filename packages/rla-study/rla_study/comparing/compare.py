@@ -92,10 +92,10 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
                 said = f"held-out success{where} {when}, {one.name} minus {base.name}"
                 yield gain_line(one_line(said, LONGEST_LINE), one.over)
     for arm in others:
-        yield from parameters_line(arm, base)
+        yield from _parameters_line(arm, base)
 
 
-def parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
+def _parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
     params, those_of_base = arm.runs[0].params, base.runs[0].params
     keys = differing_keys([arm, base])
     if not keys:
@@ -110,7 +110,7 @@ def parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
 
 def comparison_text(found: Comparison) -> str:
     head = list(comparison_headline(found))
-    tables = as_text(title_of(found), comparison_tables(found), width=terminal_width())
+    tables = as_text(_title_of(found), comparison_tables(found), width=terminal_width())
     return "\n".join([*head, "", tables]) if head else tables
 
 
@@ -120,16 +120,16 @@ def comparison_page(found: Comparison) -> str:
     first = [table for table in tables if table.title.startswith("Held-out")]
     panels = comparison_panels(found.arms, [result.split for result in found.results])
     sections = [
-        open_tables("success", "Held-out success", first),
+        _open_tables("success", "Held-out success", first),
         curves_section(panels),
-        open_tables("tables", "Parameters, reward model, tasks and cost", [t for t in tables if t not in first]),
+        _open_tables("tables", "Parameters, reward model, tasks and cost", [t for t in tables if t not in first]),
     ]
-    return report_page(title_of(found), list(comparison_headline(found)), sections)
+    return report_page(_title_of(found), list(comparison_headline(found)), sections)
 
 
-def open_tables(name: str, title: str, tables: Sequence[Table]) -> Section:
+def _open_tables(name: str, title: str, tables: Sequence[Table]) -> Section:
     return Section(name=name, title=title, body=[part for one in tables for part in table_html(one, unfolded=True)])
 
 
-def title_of(found: Comparison) -> str:
+def _title_of(found: Comparison) -> str:
     return f"Comparison of {', '.join(arm.name for arm in found.arms)}"

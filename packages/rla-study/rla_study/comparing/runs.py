@@ -66,24 +66,24 @@ def compared_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     if len(folders) < 2:
         raise UserError("one run cannot be compared; give at least two run folders")
     names = distinguishing_names(places)
-    found = [compared_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    found = [_compared_run(folder, name) for folder, name in zip(folders, names, strict=True)]
     main = next((run.outcome.split for run in found if run.outcome.split), "")
     return [replace(run, outcome=replace(run.outcome, split=run.outcome.split or main)) for run in found]
 
 
-def compared_run(folder: Path, name: str) -> ComparedRun:
+def _compared_run(folder: Path, name: str) -> ComparedRun:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such run; give folders such as those below runs")
     summary = collect(folder)
     if not summary.iterations and not any(found.evaluations for found in summary.held_out):
         raise UserError(f"{folder}: nothing was played or evaluated there; give the folder of a run")
-    params = effective_of(read_run_config(folder))
+    params = _effective_of(read_run_config(folder))
     seed = params.get(SEED)
     outcome = outcome_of(summary, seed if isinstance(seed, int) else 0)
     return ComparedRun(name=name, summary=summary, outcome=outcome, params=params)
 
 
-def effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of recorded parameters, for the keys that outputs depend on."""
     config = default_config(recorded)
     without = flattened(resolved(config)).keys() - flattened(effective_parameters(config)).keys()
@@ -123,11 +123,11 @@ def arms_of(runs: Sequence[ComparedRun]) -> list[ComparedArm]:
     arms: list[ComparedArm] = []
     for group in groups.values():
         one = len(groups) > 1 and len({run.outcome.seed for run in group}) == len(group)
-        arms += [seeds_arm(group)] if one else [ComparedArm(name=run.name, runs=(run,)) for run in group]
+        arms += [_seeds_arm(group)] if one else [ComparedArm(name=run.name, runs=(run,)) for run in group]
     return arms
 
 
-def seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
+def _seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
     """The arm of several seeds, named by the common part of its runs' names: `full` for full/seed0 and full/seed1."""
     if len(runs) == 1:
         return ComparedArm(name=runs[0].name, runs=tuple(runs))

@@ -54,9 +54,9 @@ def split_names(arms: Sequence[ComparedArm]) -> list[str]:
 
 
 def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> SplitResult:
-    """`arms`: the base first. `at`: the iterations to read; if empty, `last_shared` chooses one."""
+    """`arms`: the base first. `at`: the iterations to read; if empty, `_last_shared` chooses one."""
     outcomes = [arm.outcome(split) for arm in arms]
-    points = tuple(sorted(set(at))) or last_shared(outcomes)
+    points = tuple(sorted(set(at))) or _last_shared(outcomes)
     there = [found for found in outcomes if points and evaluated(found, points)]
     played = [shared_tasks(found, points) for found in there]
     tasks = set.intersection(*played) if played else set()
@@ -71,7 +71,7 @@ def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> 
     )
 
 
-def last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
+def _last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
     """The last iteration after the start at which all arms were evaluated, as a tuple. Arms without a later evaluation
     do not count. It is the start itself if no run was evaluated later, and empty if none was evaluated at all."""
     shared = [set(found.shared_points) for found in outcomes]
@@ -84,32 +84,32 @@ def last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
 def reached(found: ArmOutcome, base: ArmOutcome | None, points: Sequence[int], tasks: set[str]) -> Reached:
     start = success = over = None
     if tasks:
-        success = success_of(found, points, tasks)
-        start = start_of(found, tasks)
-        over = over_base(found, base, points, tasks) if base is not None and base is not found else None
+        success = _success_of(found, points, tasks)
+        start = _start_of(found, tasks)
+        over = _over_base(found, base, points, tasks) if base is not None and base is not found else None
     return Reached(name=found.arm.name, seeds=len(found.runs), start=start, success=success, over=over)
 
 
-def start_of(found: ArmOutcome, tasks: set[str]) -> float | None:
+def _start_of(found: ArmOutcome, tasks: set[str]) -> float | None:
     """Success before the first iteration."""
     if 0 not in found.shared_points or not (both := tasks & shared_tasks(found, [0])):
         return None
     return float(arm_sample(found, [0], both).mean())
 
 
-def success_of(found: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
+def _success_of(found: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
     if len(found.runs) > 1:
         return bootstrap.seed_mean(arm_sample(found, points, tasks))
-    won = outcomes_at(found.runs[0], points, tasks)
+    won = _outcomes_at(found.runs[0], points, tasks)
     return success_interval((task, win) for task, wins in won.items() for win in wins)
 
 
-def over_base(found: ArmOutcome, base: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
+def _over_base(found: ArmOutcome, base: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
     if len(found.runs) == len(base.runs) == 1:
-        return difference(*(outcomes_at(one.runs[0], points, tasks) for one in (base, found)))
+        return difference(*(_outcomes_at(one.runs[0], points, tasks) for one in (base, found)))
     return bootstrap.seed_difference(*(arm_sample(one, points, tasks) for one in (found, base)))
 
 
-def outcomes_at(run: RunOutcome, points: Sequence[int], tasks: set[str]) -> dict[str, list[bool]]:
+def _outcomes_at(run: RunOutcome, points: Sequence[int], tasks: set[str]) -> dict[str, list[bool]]:
     """Task -> whether each of its episodes was won, over all `points` together."""
     return {task: [win for point in points for win in run.evaluations[point][task]] for task in sorted(tasks)}

@@ -31,7 +31,7 @@ class Changes:
 
     def sections(self, summary: RunSummary) -> list[Section]:
         known = is_complete(artifact(summary.run, "train_tasks", 0))
-        return [changes_section(accepted_changes(summary.run), most=MOST)] if known else []
+        return [changes_section(_accepted_changes(summary.run), most=MOST)] if known else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Change:
     child_accuracy: float | None
 
 
-def accepted_changes(run: Path) -> list[Change]:
+def _accepted_changes(run: Path) -> list[Change]:
     """Every accepted task of a run, the last first. Raises UserError if the run has no task pool."""
     found = [change for entry in lineages(run).values() for change in changes_of(entry)]
     return sorted(found, key=lambda one: (-one.iteration, one.child_id))
@@ -93,13 +93,13 @@ def compared(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tupl
 
 def changes_section(changes: Sequence[Change], *, most: int) -> Section:
     """Parent and child of accepted tasks side by side, the latest `most`."""
-    body = [part for change in changes[:most] for part in change_html(change)]
+    body = [part for change in changes[:most] for part in _change_html(change)]
     if len(changes) > most:
         body.append(f"<p>{len(changes) - most} earlier ones are shown by <code>rla lineage</code>.</p>")
     return Section(name="tasks", title="Accepted tasks", body=body)
 
 
-def change_html(change: Change) -> Iterator[str]:
+def _change_html(change: Change) -> Iterator[str]:
     yield f"<article><h3>Iteration {change.iteration}: {safe(change.direction)}</h3>"
     yield '<div class="sides">'
     sides = [("parent", change.parent_id, change.parent, change.parent_accuracy)]

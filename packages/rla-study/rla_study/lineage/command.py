@@ -22,10 +22,10 @@ def lineage(
 
     Example: rla lineage --run runs/alfworld-tiny --slot 0f3a9c51d2b47e86
     """
-    guard(lambda: typer.echo(lineage_text(run, slot=slot, task=task, refused=refused, as_json=as_json), nl=False))
+    guard(lambda: typer.echo(_lineage_text(run, slot=slot, task=task, refused=refused, as_json=as_json), nl=False))
 
 
-def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
+def _lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
     """The output of the command. Raises UserError for a run, slot or task that does not exist."""
     from rla.errors import UserError
     from rla.pipeline.run import existing_run

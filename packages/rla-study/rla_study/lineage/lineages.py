@@ -55,16 +55,16 @@ class Lineage:
 def lineages(run: Path) -> dict[str, Lineage]:
     """slot -> its lineage, in the order of the first pool. Raises UserError if the run has no task pool."""
     iterations = [number for number in numbered_folders(run) if number > 0]
-    proposals = by_slot(row for i in iterations for row in kind_rows(run, "candidates", i))
-    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in kind_rows(run, "verdicts", i)}
-    standings = by_slot(row for i in iterations for row in kind_rows(run, "standings", i))
+    proposals = by_slot(row for i in iterations for row in _kind_rows(run, "candidates", i))
+    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in _kind_rows(run, "verdicts", i)}
+    standings = by_slot(row for i in iterations for row in _kind_rows(run, "standings", i))
     return {
-        root["slot"]: slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
+        root["slot"]: _slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
         for root in read_rows(artifact(run, "train_tasks", 0), "tasks")
     }
 
 
-def kind_rows(run: Path, kind: str, iteration: int) -> list[Row]:
+def _kind_rows(run: Path, kind: str, iteration: int) -> list[Row]:
     folder = artifact(run, kind, iteration)
     return read_rows(folder, kind) if is_complete(folder) else []
 
@@ -76,11 +76,11 @@ def by_slot(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def slot_lineage(
+def _slot_lineage(
     root: Row, proposals: Sequence[Row], verdicts: Mapping[tuple[int, str], Row], standings: Sequence[Row]
 ) -> Lineage:
     """The lineage of one slot from its rows. A proposal of iteration t is judged in t + 1."""
-    fields = fields_of(root["env"])
+    fields = _fields_of(root["env"])
     versions = [
         {name: row[name] for name in PROPOSAL}
         | {
@@ -104,7 +104,7 @@ def slot_lineage(
     )
 
 
-def fields_of(env: str) -> frozenset[str]:
+def _fields_of(env: str) -> frozenset[str]:
     """The fields that edits of an environment may have; empty if the environment is not installed or does not change
     tasks."""
     try:
@@ -158,7 +158,7 @@ def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
     ]
     for version in entry.versions:
         if version["valid"] or refused:
-            made.append((version["created"], version_cells(version)))
+            made.append((version["created"], _version_cells(version)))
     for back in entry.returns:
         cells = (str(back["iteration"]), "returned", back["root"], "", "", "", "", ABSENT, ABSENT, back["reason"])
         made.append((back["iteration"], cells))
@@ -188,7 +188,7 @@ def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
     return [tasks, Table(title="Measured", columns=("iteration", "task", "accuracy", "rollouts"), rows=measured)]
 
 
-def version_cells(version: Row) -> tuple[str, ...]:
+def _version_cells(version: Row) -> tuple[str, ...]:
     verdict = version["verdict"]
     decision = "refused" if not version["valid"] else "pending" if verdict is None else "rejected"
     when, parent, accuracy, why = str(version["created"]), number(version["parent_accuracy"], 3), ABSENT, ""

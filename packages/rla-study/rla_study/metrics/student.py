@@ -50,15 +50,15 @@ def student_quantile(probability: float, freedom: int) -> float:
     if not 0.5 < probability < 1.0 or freedom < 1:
         raise ValueError(f"no quantile at {probability} of {freedom} degrees of freedom")
     low, high = 0.0, 1.0
-    while student_cdf(high, freedom) < probability:
+    while _student_cdf(high, freedom) < probability:
         low, high = high, high * 2
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, freedom) < probability else (low, middle)
+        low, high = (middle, high) if _student_cdf(middle, freedom) < probability else (low, middle)
     return (low + high) / 2
 
 
-def student_cdf(value: float, freedom: int) -> float:
+def _student_cdf(value: float, freedom: int) -> float:
     """P(T <= value), value >= 0, for a whole number of degrees of freedom: a finite sum.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.

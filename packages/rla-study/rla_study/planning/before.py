@@ -36,7 +36,7 @@ def foreseen(config: Config) -> str:
         return f"whether the run fits into memory is not known: {error}"
     refusals = [one.refusal for one in needs if one.refusal]
     verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
-    return as_text("Does it fit?", [memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
+    return as_text("Does it fit?", [_memory_table(needs, config, models, machine)], width=terminal_width()) + verdict
 
 
 def this_machine() -> Machine:
@@ -69,7 +69,7 @@ def host_bytes() -> float:
         return found
 
 
-def memory_table(needs: Sequence[StageNeed], config: Config, models: Models, machine: Machine) -> Table:
+def _memory_table(needs: Sequence[StageNeed], config: Config, models: Models, machine: Machine) -> Table:
     """One row for each stage that uses a model."""
     gpu, host = (readable_bytes(size) for size in (machine.gpu_bytes, machine.host_bytes))
     rows = tuple(

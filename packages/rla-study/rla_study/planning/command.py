@@ -72,9 +72,9 @@ def plan_memory(
             steps=steps_share,
             held_out=held_out,
         )
-        file = params_of_shape(params, shape)
+        file = _params_of_shape(params, shape)
         config, models = configured_models(file, set_ or [], shape, reward_shape, proposer_shape)
-        text, refusals = plan_text(
+        text, refusals = _plan_text(
             config, models, machine, guesses, title=str(file), iterations=iterations, free=disk * 1e9
         )
         typer.echo(text, nl=False)
@@ -84,7 +84,7 @@ def plan_memory(
     guard(call)
 
 
-def params_of_shape(params: Path | None, shape: str | None) -> Path:
+def _params_of_shape(params: Path | None, shape: str | None) -> Path:
     """The given file, else the published one of that shape, else ./params.yaml or the packaged small run."""
     from rla.pipeline.run import params_file
     from rla.store.layout import resource
@@ -131,7 +131,7 @@ def models_of(
     )
 
 
-def plan_text(
+def _plan_text(
     config: Config,
     models: Models,
     machine: Machine,

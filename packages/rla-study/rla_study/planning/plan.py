@@ -100,7 +100,7 @@ def stage_needs(
     """The needs of the warm start and of each stage of an iteration that uses a model. `by_task`: the reward model
     judges whole tasks and not steps.
     """
-    yield warm_start_need(config, models, machine, guesses)
+    yield _warm_start_need(config, models, machine, guesses)
     tasks = config.rollout.tasks_per_iteration
     beside = config.adaptation.enabled and config.rollout.pending == "beside"
     tasks += config.adaptation.max_tasks if beside else 0
@@ -109,10 +109,10 @@ def stage_needs(
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
     # An upper bound: the first iterations have fewer to replay, and `max_samples` may leave some out.
     trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
-    yield inference_need("rollout", config, models.policy, machine, rollout)
+    yield _inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
     if config.judge.enabled:
-        yield inference_need("score-steps", judging, models.reward, machine, scores)
+        yield _inference_need("score-steps", judging, models.reward, machine, scores)
     else:
         yield StageNeed(stage="score-steps")
     for stage, key, shape, train, trains, tokens in (
@@ -120,16 +120,16 @@ def stage_needs(
         ("train-rm", "train_rm", models.reward, config.train_rm, reward_model_trains(config), trained_on),
     ):
         if trains:
-            yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
+            yield _training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
         else:
             yield StageNeed(stage=stage)
     if models.proposer is not None:
         context = config.adaptation.llm.context or config.generator.context
         own = replace(config, generator=replace(config.generator, context=context))
-        yield inference_need("adapt-env", own, models.proposer, machine, proposed(config, guesses))
+        yield _inference_need("adapt-env", own, models.proposer, machine, proposed(config, guesses))
     count = (config.evaluation.tasks or guesses.held_out) * config.evaluation.rollouts_per_task
     longer = replace(config, env=replace(config.env, max_steps=config.evaluation.max_steps))
-    yield inference_need("evaluate", config, models.policy, machine, played(longer, guesses, count))
+    yield _inference_need("evaluate", config, models.policy, machine, played(longer, guesses, count))
 
 
 def reward_model_trains(config: Config) -> bool:
@@ -137,10 +137,10 @@ def reward_model_trains(config: Config) -> bool:
     return config.train_rm.enabled and config.judge.enabled and config.judge.trains
 
 
-def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
+def _inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
     """The need of a stage that samples. A server's machine is not part of the plan."""
     generator = config.generator
-    engines = engines_of(config, machine)
+    engines = _engines_of(config, machine)
     used = generator.tensor_parallel * engines if machine.gpus else 0
     here = generator.backend in ("transformers", "vllm")
     slots = generator.max_sequences * generator.context
@@ -153,7 +153,7 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         )
     elif here and generator.backend == "vllm" and machine.gpus:
         gpu = budget
-        refusal = cache_refusal(stage, config, shape, machine, budget)
+        refusal = _cache_refusal(stage, config, shape, machine, budget)
     elif here and machine.gpus and gpu > machine.gpu_bytes:
         refusal = (
             f"{stage} needs {readable_bytes(gpu)} on a GPU of {readable_bytes(machine.gpu_bytes)}, most of it for "
@@ -172,17 +172,17 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         tokens=tokens.total,
         flops=read + written,
         seconds=read / (rate * machine.training_share) + written / (rate * machine.decoding_share),
-        refusal=refusal or host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
+        refusal=refusal or _host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
     )
 
 
-def engines_of(config: Config, machine: Machine) -> int:
+def _engines_of(config: Config, machine: Machine) -> int:
     """The value of `generator.data_parallel`; `auto`: as many engines as the machine's GPUs hold."""
     asked = config.generator.data_parallel
     return max(1, machine.gpus // config.generator.tensor_parallel) if asked == "auto" else asked
 
 
-def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:
+def _cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:
     """The refusal if vLLM's share does not hold the weights and one sequence of the full context."""
     generator = config.generator
 
@@ -205,7 +205,7 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
     )
 
 
-def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
+def _warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
     """The largest need of its trainings, and their total time: in fp32, and in this process. For a pretrained model
     only the adapter trains.
     """
@@ -225,7 +225,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
         recompute = "" if sft.gradient_checkpointing else f"warm_start.{settings}.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
-            training_need(
+            _training_need(
                 "warm-start",
                 f"warm_start.{name}",
                 shape,
@@ -249,7 +249,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
     return replace(largest, tokens=tokens, flops=flops, seconds=seconds)
 
 
-def training_need(
+def _training_need(
     stage: str,
     key: str,
     shape: ModelShape,
@@ -297,7 +297,7 @@ def training_need(
         tokens=tokens.total,
         flops=flops,
         seconds=flops / rate,
-        refusal=refusal or host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),
+        refusal=refusal or _host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),
     )
 
 
@@ -318,7 +318,7 @@ def training_remedy(key: str, shape: ModelShape, config: TrainConfig, launched: 
     return "take more or larger GPUs, or a smaller model"
 
 
-def host_refusal(stage: str, host: float, machine: Machine, remedy: str) -> str:
+def _host_refusal(stage: str, host: float, machine: Machine, remedy: str) -> str:
     if host <= machine.host_bytes:
         return ""
     return f"{stage} needs {readable_bytes(host)} of the host's {readable_bytes(machine.host_bytes)}; {remedy}"

@@ -32,7 +32,7 @@ def model_table(config: Config, models: Models) -> Table:
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     """The checkpoints of the policy and of the reward model."""
     return [
-        checkpoint_bytes(shape, train, trains=trains, warm=taught_at_first(config, option))
+        checkpoint_bytes(shape, train, trains=trains, warm=_taught_at_first(config, option))
         for option, shape, train, trains in (
             ("policy", models.policy, config.train_policy, config.train_policy.enabled),
             ("rm", models.reward, config.train_rm, reward_model_trains(config)),
@@ -40,7 +40,7 @@ def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     ]
 
 
-def taught_at_first(config: Config, option: str) -> Taught:
+def _taught_at_first(config: Config, option: str) -> Taught:
     """What the warm start teaches the policy, or the reward model (`rm`)."""
     if not config.warm_start.enabled:
         return "nothing"
@@ -56,14 +56,14 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
             readable_bytes(one.host) if one.host else ABSENT,
             f"{one.tokens / 1e6:,.2f}" if one.host else ABSENT,
             f"{one.flops / 1e15:,.2f}" if one.host else ABSENT,
-            readable_seconds(one.seconds) if one.host else ABSENT,
+            _readable_seconds(one.seconds) if one.host else ABSENT,
         )
         for one in needs
     )
     total = sum(one.seconds for one in needs if one.stage not in ("warm-start", "evaluate"))
     where = "a GPU" if machine.gpus else "of the CPU"
     note = (
-        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
+        f"an iteration without evaluation: {_readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
         f"which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
         f"guessed: prompts of {guesses.prompt} tokens, observations of {guesses.observation}, replies of "
         f"{guesses.reply:g} max_tokens, episodes of {guesses.steps:g} env.max_steps"
@@ -111,7 +111,7 @@ def disk_refusal(disk: RunBytes, config: CheckpointsConfig, free: float) -> list
     return [f"the run needs {readable_bytes(disk.pruned)} of {readable_bytes(free)} on the disk; {remedy}"]
 
 
-def readable_seconds(seconds: float) -> str:
+def _readable_seconds(seconds: float) -> str:
     """`90 s`, `12 min`, `3.4 h`."""
     if seconds < 120:
         return f"{seconds:.0f} s"

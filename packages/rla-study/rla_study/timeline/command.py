@@ -23,10 +23,10 @@ def timeline(
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(run, price=price, as_json=as_json, svg=svg))
+    guard(lambda: _print_timeline(run, price=price, as_json=as_json, svg=svg))
 
 
-def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
+def _print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
     """Raises UserError for a folder without times."""
     from rla.errors import UserError
     from rla.pipeline.run import existing_run, stored_runs

@@ -121,13 +121,13 @@ def union_seconds(found: Iterable[tuple[float, float]]) -> float:
 def timeline_of(run: Path) -> Timeline | None:
     """The timeline of a run; None if no call that made its outputs was timed."""
     calls = [call for call in timed_calls(run) if call.made and 0 <= call.seconds < float("inf")]
-    spans = [span for call in without_starters(calls) for span in spans_of(call)]
+    spans = [span for call in _without_starters(calls) for span in _spans_of(call)]
     return (
         Timeline(spans=tuple(sorted(spans, key=lambda span: (span.start, span.device, span.stage)))) if spans else None
     )
 
 
-def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
+def _without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
     """Without calls whose slices were made by workers, because the workers' own records say more."""
     slices: dict[tuple[str, int], list[float]] = {}
     for call in calls:
@@ -139,7 +139,7 @@ def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
             yield call
 
 
-def spans_of(call: TimedCall) -> Iterator[Span]:
+def _spans_of(call: TimedCall) -> Iterator[Span]:
     """A span for each device of the call, or several if it used a device with interruptions."""
     whole = (call.started, call.started + call.seconds)
     for one in call.devices or [TimedDevice(gpu="")]:

@@ -48,7 +48,7 @@ def export(
 
         place, config = run_and_config(run, params, set_)
         if to != INSPECT:
-            typer.echo("\n".join(lines_of_package(to, place, config, iteration or [], split, out)))
+            typer.echo("\n".join(_lines_of_package(to, place, config, iteration or [], split, out)))
             return
         folder = out or exported_folder(place)
         changed = export_new(place, config, folder, iterations=iteration or (), split=split)
@@ -74,12 +74,12 @@ def view(
     def call() -> None:
         place, config = run_and_config(run, params, set_)
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the server
-            serve_run(place, config, port) if bundle is None else bundle_run(place, config, bundle)
+            _serve_run(place, config, port) if bundle is None else _bundle_run(place, config, bundle)
 
     guard(call)
 
 
-def lines_of_package(
+def _lines_of_package(
     to: str, run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
 ) -> list[str]:
     from rla.errors import UserError
@@ -98,7 +98,7 @@ def exported_folder(run: Path) -> Path:
     return artifact(run, "inspect", 0)
 
 
-def bundle_run(run: Path, config: Config, site: Path) -> None:
+def _bundle_run(run: Path, config: Config, site: Path) -> None:
     from rla_study.viewing.inspect_folder import export_new, new_site, write_site
 
     new_site(site)
@@ -107,7 +107,7 @@ def bundle_run(run: Path, config: Config, site: Path) -> None:
     typer.echo(f"{site}: a static site; serve it with `python -m http.server --directory {site}`")
 
 
-def serve_run(run: Path, config: Config, port: int) -> None:
+def _serve_run(run: Path, config: Config, port: int) -> None:
     """Export, serve, and export again when there is something new."""
     from rla_study.viewing.inspect_folder import Following, export_new
     from rla_study.viewing.inspect_server import HOST, follow, refuse_taken, viewer

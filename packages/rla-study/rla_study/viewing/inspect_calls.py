@@ -24,14 +24,14 @@ def inspect_calls(episode: str, step: ShownStep) -> list[Any] | None:
         ToolCall(
             id=f"{episode}-{step.index}-call-{number}",
             function=printable(call.name) or "unreadable",
-            arguments={printable(name): shown_argument(value) for name, value in call.arguments.items()},
+            arguments={printable(name): _shown_argument(value) for name, value in call.arguments.items()},
             parse_error=printable(call.fault) or None,
         )
         for number, call in enumerate(step.calls)
     ] or None
 
 
-def shown_argument(value: Any) -> str:
+def _shown_argument(value: Any) -> str:
     """A program as it is; any other argument that a model wrote as JSON."""
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 

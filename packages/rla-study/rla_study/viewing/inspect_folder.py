@@ -48,7 +48,7 @@ class LogPlace:
     played: Played
 
 
-def need_inspect() -> None:
+def _need_inspect() -> None:
     """Raises UserError if the extra is missing."""
     need_package("inspect_ai", install="rla-study[inspect]", why="episodes are shown by Inspect")
 
@@ -69,39 +69,39 @@ def export_new(
     if nothing was played and the caller is not `waiting` for it, and if the folder holds anything else, such as the
     logs of another run.
     """
-    need_inspect()
+    _need_inspect()
     if not run.is_dir():
         raise UserError(f"{run}: no such run; give one of the folders below runs")
     whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved together with its logs
-    known = known_logs(folder, run, whose)
-    places = list(log_places(run, config, iterations, split))
+    known = _known_logs(folder, run, whose)
+    places = list(_log_places(run, config, iterations, split))
     whole = not iterations and split is None
     if not places and not waiting:
         raise UserError(f"{run}: nothing was played yet; call `rla rollout` first")
     changed = []
     for place in places:
         parts = shard_parts(place.played.trajectories)
-        digest = shards_digest(place.played, parts)
+        digest = _shards_digest(place.played, parts)
         if known.get(place.file) != digest or not (folder / place.file).is_file():
             # so that logs of a killed call are still known as ours
-            write_exported(folder, whose, known | {place.file: ""})
+            _write_exported(folder, whose, known | {place.file: ""})
             write_place(folder / place.file, run, config, place, digest, parts)
             known[place.file] = digest
-            write_exported(folder, whose, known)
+            _write_exported(folder, whose, known)
             changed.append(place.file)
     gone = known.keys() - {place.file for place in places} if whole else ()
     for name in sorted(gone):
         remove_file(folder / name)
     if gone:
-        write_exported(folder, whose, {name: known[name] for name in known if name not in gone})
+        _write_exported(folder, whose, {name: known[name] for name in known if name not in gone})
     return changed
 
 
-def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
+def _write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
     write_json(folder / EXPORTED, {"run": whose, "logs": logs})
 
 
-def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
+def _known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
     """File -> digest. Raises UserError if the folder has unknown files, or logs of a run that is not `whose`."""
     record = optional_json(folder / EXPORTED) or {}
     if record and record.get("run") != whose:
@@ -119,7 +119,7 @@ def _ours(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
+def _log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
     """Iterations first, then the evaluations of every held-out split. With `iterations` or `split`, only those."""
     if split is None:
         for number in iterations or played_iterations(run, config, growing=True):
@@ -135,7 +135,7 @@ def log_places(run: Path, config: Config, iterations: Collection[int], split: st
             )
 
 
-def shards_digest(played: Played, parts: Sequence[Path]) -> str:
+def _shards_digest(played: Played, parts: Sequence[Path]) -> str:
     """Digest of the manifests of all complete shards, and of the `parts` of trajectories that still grow."""
     folders = [played.trajectories, played.scores, played.policy_rewards, played.rm_rewards]
     folders += [folder for folder, _ in played.pools]
@@ -159,7 +159,7 @@ def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: 
         policy=f"policy-{max(0, place.iteration - 1) if place.split is None else place.iteration}",
         created=datetime.fromtimestamp(int(newest.stat().st_mtime), UTC).isoformat(),
         digest=digest,
-        metadata=about_shard(place, manifest),
+        metadata=_about_shard(place, manifest),
         unfinished=record is None,
     )
     episodes = list(read_episodes_whole(played, None, config).values())
@@ -167,10 +167,10 @@ def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: 
     if lost := [one.trajectory_id for one in episodes if one.trajectory_id not in tokens]:
         raise UserError(f"{played.trajectories}: episode {lost[0]} came while its shard was read; {AGAIN}")
     log = inspect_log(source, episodes, tokens)
-    write_atomic(path, lambda temporary: write_eval(log, temporary))
+    write_atomic(path, lambda temporary: _write_eval(log, temporary))
 
 
-def about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
+def _about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
     kept = ("config_digest", "seed", "counts", "versions")
     found: dict[str, Any] = {"iteration": place.iteration}
     if place.split is not None:
@@ -189,7 +189,7 @@ def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
     return found
 
 
-def write_eval(log: Any, path: Path) -> None:
+def _write_eval(log: Any, path: Path) -> None:
     """Write a `.eval` file. Inspect stamps its members with the time, so they are packed again without it."""
     from inspect_ai.log import write_eval_log
 
@@ -203,7 +203,7 @@ def write_eval(log: Any, path: Path) -> None:
 
 def new_site(site: Path) -> None:
     """Raises UserError if `site` exists, because Inspect would replace it, and if the extra is missing."""
-    need_inspect()
+    _need_inspect()
     if site.exists():
         raise UserError(f"{site} exists already: remove it or name another folder")
 

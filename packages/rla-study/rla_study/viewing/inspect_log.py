@@ -68,7 +68,7 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
     fenced = any(one.last_images or any(step.images for step in one.steps) for one in episodes)
-    samples = [sample_of(one, tokens[one.trajectory_id], fenced=fenced) for one in episodes]
+    samples = [_sample_of(one, tokens[one.trajectory_id], fenced=fenced) for one in episodes]
     tasks = sorted({episode.task_id for episode in episodes})
     spec = EvalSpec(
         eval_id=source.digest,
@@ -80,9 +80,11 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
         dataset=EvalDataset(name=source.env, samples=len(tasks), sample_ids=tasks),
         config=EvalConfig(epochs=max((episode.rollout for episode in episodes), default=0) + 1),
         metadata=dict(source.metadata),
-        viewer=viewer_config(trusted=fenced),
+        viewer=_viewer_config(trusted=fenced),
     )
-    results = EvalResults(total_samples=len(samples), completed_samples=len(samples), scores=list(score_means(samples)))
+    results = EvalResults(
+        total_samples=len(samples), completed_samples=len(samples), scores=list(_score_means(samples))
+    )
     return EvalLog(
         status="started" if source.unfinished else "success",
         eval=spec,
@@ -92,7 +94,7 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
     )
 
 
-def viewer_config(*, trusted: bool) -> Any:
+def _viewer_config(*, trusted: bool) -> Any:
     """Display options for Inspect: the columns of its table, coloured scores, whether the content is plain text."""
     from inspect_ai.viewer import ScoreColorScale, TaskSamplesColumn, TaskSamplesView, ViewerConfig
 
@@ -107,7 +109,7 @@ def viewer_config(*, trusted: bool) -> Any:
     return ViewerConfig(trust_content=None if trusted else False, task_samples_view=view)
 
 
-def sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> EvalSample:
+def _sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> EvalSample:
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
 
@@ -115,21 +117,21 @@ def sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> Ev
         input_tokens=tokens.read, output_tokens=tokens.sampled, total_tokens=tokens.read + tokens.sampled
     )
     broke = printable(episode.error or "the environment broke") if episode.stop_reason == StopReason.ENV_ERROR else None
-    last = plain_message(episode.steps[-1].reply if episode.steps else "", fenced=fenced)
+    last = _plain_message(episode.steps[-1].reply if episode.steps else "", fenced=fenced)
     answer = ChatMessageAssistant(id=f"{episode.trajectory_id}-last", content=last)
     return EvalSample(
         id=episode.task_id,
         epoch=episode.rollout + 1,
         uuid=episode.trajectory_id,
-        input=plain_input(episode.instruction, fenced=fenced),
+        input=_plain_input(episode.instruction, fenced=fenced),
         target="",
         messages=list(messages(episode, fenced=fenced)),
         output=ModelOutput(model="policy", choices=[ChatCompletionChoice(message=answer)]),
-        scores=episode_scores(episode),
+        scores=_episode_scores(episode),
         metadata=about(episode),
         model_usage={"policy": usage},
         error=None if broke is None else EvalError(message=broke, traceback="", traceback_ansi=""),
-        limit=limit_of(episode),
+        limit=_limit_of(episode),
         turn_count=len(episode.steps),
     )
 
@@ -140,7 +142,7 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
 
     name = episode.trajectory_id
     if not episode.steps or episode.instruction not in episode.steps[0].observation:
-        yield ChatMessageUser(id=f"{name}-task", content=plain_message(episode.instruction, fenced=fenced))
+        yield ChatMessageUser(id=f"{name}-task", content=_plain_message(episode.instruction, fenced=fenced))
     before: ShownStep | None = None
     for step in episode.steps:
         if before is not None and before.calls and not fenced:
@@ -152,8 +154,8 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
         before = step
         yield ChatMessageAssistant(
             id=f"{name}-{step.index}-done",
-            content=plain_message(step.reply, fenced=fenced),
-            metadata=step_facts(step),
+            content=_plain_message(step.reply, fenced=fenced),
+            metadata=_step_facts(step),
             tool_calls=[] if fenced else inspect_calls(name, step),
         )
     if before is not None and before.calls and not fenced:
@@ -166,12 +168,12 @@ def observed(text: str, images: Sequence[bytes], *, fenced: bool) -> str | list[
     """The text of an observation, with its screenshots if it has any."""
     from inspect_ai.model import ContentImage, ContentText
 
-    said = plain_message(text, fenced=fenced)
+    said = _plain_message(text, fenced=fenced)
     pictures = [f"data:image/png;base64,{base64.standard_b64encode(image).decode()}" for image in images]
     return [ContentText(text=said), *(ContentImage(image=one) for one in pictures)] if pictures else said
 
 
-def step_facts(step: ShownStep) -> dict[str, Any]:
+def _step_facts(step: ShownStep) -> dict[str, Any]:
     """The known facts of a step; facts that were not computed are absent."""
     facts: dict[str, Any] = {"step": step.index, "action": printable(step.action)}
     if not step.valid:
@@ -184,10 +186,10 @@ def step_facts(step: ShownStep) -> dict[str, Any]:
     known = [vote.score for vote in step.votes if vote.score is not None]
     if known:
         facts["mean_vote"] = rounded(fmean(known))
-    return facts | {f"vote_{number}": vote_said(vote) for number, vote in enumerate(step.votes, start=1)}
+    return facts | {f"vote_{number}": _vote_said(vote) for number, vote in enumerate(step.votes, start=1)}
 
 
-def vote_said(vote: Vote) -> str:
+def _vote_said(vote: Vote) -> str:
     """One line, because the viewer folds lists: `+1, paid +0.90: it takes what the task needs`."""
     paid = "" if vote.reward is None else f", paid {vote.reward:+.2f}"
     return f"{SIGNS[vote.score]}{paid}: {printable(vote.text).strip()}"
@@ -207,7 +209,7 @@ def about(episode: ShownEpisode) -> dict[str, Any]:
     return {name: printable(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
-def episode_scores(episode: ShownEpisode) -> dict[str, Score]:
+def _episode_scores(episode: ShownEpisode) -> dict[str, Score]:
     from inspect_ai.scorer import Score
 
     votes = [(step, vote.score) for step in episode.steps for vote in step.votes if vote.score is not None]
@@ -224,7 +226,7 @@ def episode_scores(episode: ShownEpisode) -> dict[str, Score]:
     return found
 
 
-def score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
+def _score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
     """The line above the table: the mean of each score over the episodes that have it."""
     from inspect_ai.log import EvalMetric, EvalScore
 
@@ -241,7 +243,7 @@ def score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
             )
 
 
-def limit_of(episode: ShownEpisode) -> Any:
+def _limit_of(episode: ShownEpisode) -> Any:
     """The limit that ended the episode, in Inspect's words."""
     from inspect_ai.log import EvalSampleLimit
 
@@ -253,7 +255,7 @@ def limit_of(episode: ShownEpisode) -> Any:
     return None
 
 
-def plain_message(text: str, *, fenced: bool) -> str:
+def _plain_message(text: str, *, fenced: bool) -> str:
     """Text without control characters. If the viewer reads Markdown, it is in a fence longer than any inside."""
     shown = printable(text)
     if not fenced:
@@ -262,11 +264,11 @@ def plain_message(text: str, *, fenced: bool) -> str:
     return f"{marks}\n{shown}\n{marks}"
 
 
-def plain_input(text: str, *, fenced: bool) -> str:
+def _plain_input(text: str, *, fenced: bool) -> str:
     """The task for the viewer's heading. The viewer would shorten a fenced text inside the fence, so it is cut here;
     the messages have all of it.
     """
-    return plain_message(one_line(text, LONGEST_INPUT).replace("`", "'") if fenced else text, fenced=fenced)
+    return _plain_message(one_line(text, LONGEST_INPUT).replace("`", "'") if fenced else text, fenced=fenced)
 
 
 def rounded(value: float) -> float:

@@ -62,7 +62,7 @@ def viewer(folder: Path, port: int) -> Iterator[InspectViewer]:
                 preexec_fn=end_with_parent,
             )
         try:
-            wait_until_answered(process, port, log)
+            _wait_until_answered(process, port, log)
             yield InspectViewer(process=process, data=Path(own))
         finally:
             process.terminate()
@@ -83,7 +83,7 @@ def refuse_taken(port: int) -> None:
             raise UserError(f"--port {port}: {error.strerror or error}; give another one") from None
 
 
-def wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Raises UserError with the last line of `log` if the process ends, or if it does not answer within STARTS
     seconds."""
     end = time.monotonic() + STARTS

@@ -67,7 +67,7 @@ def read_apart(order: Order, *, room: int = ROOM) -> Generator[RowRead, None, No
     while True:
         process = started(room)
         try:
-            for read in rows_read(process, order):
+            for read in _rows_read(process, order):
                 if read is None:
                     return
                 if read.refusal:
@@ -92,7 +92,7 @@ def started(room: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
+def _rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
     """The child's results until it is done, or dead."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
@@ -139,13 +139,13 @@ def problem_reader(order: Order, columns: Row, where: str) -> Reader:
 
 def with_small_tests(problem: Problem, order: Order) -> RowRead:
     """The problem with its first tests that are small enough."""
-    tests = tuple(test for test in problem.tests if size_of(test) <= order.max_test_chars)[: order.max_tests]
+    tests = tuple(test for test in problem.tests if _size_of(test) <= order.max_test_chars)[: order.max_tests]
     if not tests:
         return RowRead(reason=NO_TEST)
     return RowRead(found=replace(problem, tests=tests), tests_left_out=len(problem.tests) - len(tests))
 
 
-def size_of(test: Test) -> int:
+def _size_of(test: Test) -> int:
     if isinstance(test, StdioTest):
         return len(test.input) + len(test.output)
     return len(repr(test))

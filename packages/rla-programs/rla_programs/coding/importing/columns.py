@@ -92,16 +92,18 @@ def stdio_checker(tests: Sequence[StdioTest]) -> Checker:
     """Numbers with a tolerance if an expected output has a decimal fraction, else equal tokens."""
     tokens = (token for test in tests for token in test.output.split() if len(token) < 64)
     fractions = [float(token) for token in tokens if FRACTION.fullmatch(token)]
-    return Checker(kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS, absolute=absolute_tolerance(fractions))
+    return Checker(
+        kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS, absolute=_absolute_tolerance(fractions)
+    )
 
 
 def values_checker(values: Iterable[Any]) -> Checker:
     """Equal JSON values, fractions with a tolerance."""
     fractions = (one for value in values for level in levels(value) for one in level if isinstance(one, float))
-    return Checker(kind=CheckerKind.VALUES, absolute=absolute_tolerance(fractions))
+    return Checker(kind=CheckerKind.VALUES, absolute=_absolute_tolerance(fractions))
 
 
-def absolute_tolerance(expected: Iterable[float]) -> float:
+def _absolute_tolerance(expected: Iterable[float]) -> float:
     """The absolute tolerance, 0 if an expected number is so small that others and 0 would equal it."""
     return 0.0 if any(0 < abs(number) < SMALL for number in expected) else TOLERANCE
 

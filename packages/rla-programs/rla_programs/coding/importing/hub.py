@@ -32,12 +32,12 @@ def fetched(source: str, split: str) -> list[Path]:
         try:
             return list(list_repo_files(repo, repo_type="dataset", revision=revision))
         except (HTTPError, OSError):
-            if not is_data_file(named["inside"]):
+            if not _is_data_file(named["inside"]):
                 raise
             return [named["inside"]]  # it may be in the Hub's cache
 
     try:
-        names = chosen_files(listed(), named["inside"], split)
+        names = _chosen_files(listed(), named["inside"], split)
         if not names:
             raise UserError(f"{source}: has no data file of the split {split!r}; name a file of it behind a colon")
         return [Path(hf_hub_download(repo, name, repo_type="dataset", revision=revision)) for name in names]
@@ -48,14 +48,14 @@ def fetched(source: str, split: str) -> list[Path]:
         ) from error
 
 
-def chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
+def _chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
     """The file `inside`, or the files of the split below the folder `inside`, in name order."""
-    if inside in names and is_data_file(inside):
+    if inside in names and _is_data_file(inside):
         return [inside]
     below = [name for name in names if inside is None or name.startswith(f"{inside.rstrip('/')}/")]
     return sorted(of_split(below, split))
 
 
-def is_data_file(inside: str | None) -> bool:
+def _is_data_file(inside: str | None) -> bool:
     """Whether the name behind the colon is a file and not a folder."""
     return inside is not None and Path(inside).suffix in SUFFIXES

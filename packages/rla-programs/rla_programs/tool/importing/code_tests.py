@@ -112,9 +112,9 @@ def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise InvalidProblem(UNREADABLE) from error
     orders.discard(())
-    if len(orders) > 1 or any(not in_signature(question, entry[1], order) for order in orders):
+    if len(orders) > 1 or any(not _in_signature(question, entry[1], order) for order in orders):
         raise InvalidProblem("the order of the arguments is not known")
-    prelude = import_lines(optional(cases, "import_prefix"))
+    prelude = _import_lines(optional(cases, "import_prefix"))
     if prelude:
         limits = {**limits, "prelude": prelude}
     short = [line for line in lines if len(line) <= LONGEST_ASSERTION]
@@ -132,7 +132,7 @@ def _positional(node: ast.stmt, orders: set[tuple[str, ...]]) -> str:
     return ast.unparse(node)
 
 
-def import_lines(prefix: str) -> str:
+def _import_lines(prefix: str) -> str:
     """The imports of the standard library in the code that a data set puts in front of programs, as one line."""
     try:
         body = ast.parse(prefix[:LONGEST_ASSERTION]).body
@@ -149,7 +149,7 @@ def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def in_signature(question: str, function: str, names: Sequence[str]) -> bool:
+def _in_signature(question: str, function: str, names: Sequence[str]) -> bool:
     """Whether the names are in the order of the function's signature, if the question has one."""
     _, found, after = question.partition(f"def {function}(")
     words = WORD.findall(after.partition(")")[0])

@@ -87,12 +87,12 @@ def question_reader(order: Order, columns: Row, where: str, *, asked: str) -> Re
     def read(row: Row) -> RowRead:
         found = layout.read(row)
         source = found.source or source_of(layout.name, row, file=where, asked=asked, named=order.layout is not None)
-        return with_fewer_tests(replace(found, source=source), order)
+        return _with_fewer_tests(replace(found, source=source), order)
 
     return read
 
 
-def with_fewer_tests(found: FoundQuestion, order: Order) -> RowRead:
+def _with_fewer_tests(found: FoundQuestion, order: Order) -> RowRead:
     """The question with the first tests that are small enough."""
     if found.problem is None:
         return RowRead(found=found)

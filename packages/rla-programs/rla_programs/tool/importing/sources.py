@@ -30,10 +30,10 @@ def source_of(layout: str, row: Row, *, file: str, asked: str, named: bool = Fal
     """The source of a row of `file` that does not name one. `asked`: the requested file, folder or data set of the Hub.
     `named`: the user named the layout, and it was not guessed from the columns.
     """
-    own = own_name(asked)
+    own = _own_name(asked)
     names = [PurePath(file).stem.casefold(), PurePath(file).parent.name.casefold(), own]
     if layout == "aime":
-        year = aime_year(row, names, known=named)
+        year = _aime_year(row, names, known=named)
         return f"aime{year}" if year else own if not named or "aime" in own else f"aime-{own}"
     if layout == "gpqa":
         return "-".join(("gpqa", *_first(GPQA, names)))
@@ -42,13 +42,13 @@ def source_of(layout: str, row: Row, *, file: str, asked: str, named: bool = Fal
     return own
 
 
-def own_name(asked: str) -> str:
+def _own_name(asked: str) -> str:
     """The name of a file without its ending, of a folder, or of a data set of the Hub."""
     inner = PurePath(asked.removeprefix(PREFIX).partition("@")[0].partition(":")[0])
     return (inner.stem if inner.suffix else inner.name).casefold() or "questions"
 
 
-def aime_year(row: Row, names: Sequence[str], *, known: bool) -> str:
+def _aime_year(row: Row, names: Sequence[str], *, known: bool) -> str:
     """The year of a contest, or an empty string. A column for a year counts only if the row is `known` to be from AIME,
     or a name says so, because other contests have such columns, too.
     """

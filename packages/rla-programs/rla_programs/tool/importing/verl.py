@@ -40,12 +40,12 @@ LONGEST_EXAMPLE = 2000  # characters
 def verl(row: Row) -> FoundQuestion:
     """A row of the RL layout."""
     question, source, ability = (
-        question_text(prompt_text(row.get("prompt"))),
+        question_text(_prompt_text(row.get("prompt"))),
         named_source(row),
         optional(row, "ability"),
     )
     truth = mapping(row.get("reward_model"), "reward_model").get("ground_truth")
-    if asks_for_program(source, ability):
+    if _asks_for_program(source, ability):
         problem = problem_of_tests(without_images(question), truth, source=source or "code", **PUBLISHED_LIMITS)
         return FoundQuestion(text=question, check="code", source=source, domain=ability, problem=problem)
     answer = answer_text(truth)
@@ -61,20 +61,20 @@ def evaluated_livecode(row: Row) -> FoundQuestion:
         "memory_limit_mb": MEMORY_LIMIT_MB,
         "prelude": OFFICIAL_IMPORTS,
     }
-    source = livecode_source(row, further_columns(row))
+    source = livecode_source(row, _further_columns(row))
     problem = problem_of_tests(without_images(question), truth, source=source, **limits)
-    text_and_tests = question_text(with_examples(question, problem.tests))
+    text_and_tests = question_text(_with_examples(question, problem.tests))
     return FoundQuestion(text=text_and_tests, check="code", source=named_source(row), problem=problem)
 
 
-def further_columns(row: Row) -> Row:
+def _further_columns(row: Row) -> Row:
     """`extra_info`; empty if it cannot be parsed, because no question depends on it."""
     with contextlib.suppress(InvalidProblem):
         return mapping(row.get("extra_info"), "extra_info")
     return {}
 
 
-def with_examples(question: str, tests: Sequence[Test]) -> str:
+def _with_examples(question: str, tests: Sequence[Test]) -> str:
     """The question and the first short tests that it does not show. Only for files whose tests are not secret."""
     pairs = [(test.input.strip(), test.output.strip()) for test in tests if isinstance(test, StdioTest)]
     short = [pair for pair in pairs if len(pair[0]) + len(pair[1]) <= LONGEST_EXAMPLE]
@@ -82,12 +82,12 @@ def with_examples(question: str, tests: Sequence[Test]) -> str:
     return "\n\n".join([question, *(f"Input:\n{given}\nOutput:\n{wanted}" for given, wanted in unseen)])
 
 
-def asks_for_program(source: str, ability: str) -> bool:
+def _asks_for_program(source: str, ability: str) -> bool:
     """Whether a row asks for a program, by its data source or its ability."""
     return "code" in source.casefold() or ability.casefold() in PROGRAM_ABILITIES
 
 
-def prompt_text(prompt: Any) -> str:
+def _prompt_text(prompt: Any) -> str:
     """The texts of the system and the user, in order. Raises `InvalidProblem` for any other role."""
     turns = sequence(parsed_column(prompt, "prompt") if isinstance(prompt, str) else prompt, "prompt")
     said = []

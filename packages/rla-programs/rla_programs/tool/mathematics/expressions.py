@@ -52,7 +52,7 @@ def same_expression(one: Node, other: Node) -> bool:
     if not names:
         return same_number(value_of(one, {}), value_of(other, {}))
     met = 0
-    for point in sample_points(names):
+    for point in _sample_points(names):
         try:
             left, right = value_of(one, point), value_of(other, point)
         except ArithmeticError:
@@ -71,7 +71,7 @@ def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
     """Whether one is the other times a number other than 0, so that both are 0 at the same points. Raises Undecided."""
     names = sorted(symbols_in(one) | symbols_in(other))
     ratio, met = None, 0
-    for point in sample_points(names) if names else ():
+    for point in _sample_points(names) if names else ():
         try:
             left, right = value_of(one, point), value_of(other, point)
             found = quotient_of(left, right)
@@ -87,7 +87,7 @@ def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
     return True
 
 
-def sample_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
+def _sample_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
     """The same for every pair: first with positive numbers, then with both signs. Every third point has large ones,
     which distinguish |x - 5| from 5 - x.
     """

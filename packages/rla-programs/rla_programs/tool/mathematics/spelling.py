@@ -160,7 +160,7 @@ def without_unit(text: str) -> tuple[str, str]:
         return text, ""
     words = [word.casefold() if len(word) > 1 or word == "L" else word for word in re.findall(r"[^\s.,;()]+", found[2])]
     power = "".join(POWERS[word] for word in words if word in POWERS) or re.sub(r"[\s{}]", "", found[3] or "")
-    units = [known_unit(word) for word in words if word not in POWERS]
+    units = [_known_unit(word) for word in words if word not in POWERS]
     if not units or len(units) > LONGEST_UNIT or not NO_UNITS.isdisjoint(words):
         return text, ""
     if all(units) or found.re is SPELLED_UNIT:
@@ -168,7 +168,7 @@ def without_unit(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def known_unit(word: str) -> str:
+def _known_unit(word: str) -> str:
     """The short name of a unit, or of a quotient of two; "" for any other word."""
     parts = [KNOWN_UNITS.get(part, "") for part in word.split("/")]
     return "/".join(parts) if all(parts) and len(parts) < 3 else ""

@@ -102,7 +102,7 @@ def deeds(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"status": "success"})
 
 
-def launched_program(request: GuestRequest, hands: Hands) -> GuestAnswer:
+def _launched_program(request: GuestRequest, hands: Hands) -> GuestAnswer:
     begin_program(words_of_command(request.values.get("command"), bool(request.values.get("shell", False))))
     return GuestAnswer(200, {"status": "success"})
 
@@ -127,7 +127,7 @@ def open_file(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"status": "success"}) if found else failed(500, f"no window for {path}")
 
 
-def on_window(deed: str) -> Callable[[GuestRequest, Hands], GuestAnswer]:
+def _on_window(deed: str) -> Callable[[GuestRequest, Hands], GuestAnswer]:
     def done(request: GuestRequest, hands: Hands) -> GuestAnswer:
         name, own = str(request.values["window_name"]), request.values
         found = to_window(deed, name, strict=bool(own.get("strict")), by_class=bool(own.get("by_class")))
@@ -141,7 +141,7 @@ def screen_size(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"width": width, "height": height})
 
 
-def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
+def _listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
     place = Path(expanded(str(request.values["path"])))
     if not place.is_dir():
         raise ValueError(f"{place} is no folder")
@@ -174,14 +174,14 @@ ENDPOINTS: Mapping[tuple[str, str], Callable[[GuestRequest, Hands], GuestAnswer]
     ("GET", "/rla/version"): lambda request, hands: GuestAnswer(200, {"guest": "rla", "python": sys.version}),
     ("POST", "/rla/deeds"): deeds,
     ("POST", "/execute"): execute,
-    ("POST", "/launch"): launched_program,
+    ("POST", "/launch"): _launched_program,
     ("POST", "/run_python"): python,
     ("POST", "/file"): file,
     ("POST", "/upload"): upload,
     ("POST", "/open_file"): open_file,
-    ("POST", "/activate_window"): on_window("-a"),
-    ("POST", "/close_window"): on_window("-c"),
+    ("POST", "/activate_window"): _on_window("-a"),
+    ("POST", "/close_window"): _on_window("-c"),
     ("POST", "/screen_size"): screen_size,
-    ("POST", "/list_directory"): listed_folder,
+    ("POST", "/list_directory"): _listed_folder,
     ("POST", "/desktop_path"): desktop_path,
 }

@@ -218,10 +218,10 @@ def png_file(pixels: bytes, size: tuple[int, int], cursor: tuple[int, int, int, 
     rows = b"".join(b"\0" + colours[line * row : (line + 1) * row] for line in range(height))
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 3)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(map(png_chunk, parts))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_png_chunk, parts))
 
 
-def png_chunk(part: tuple[bytes, bytes]) -> bytes:
+def _png_chunk(part: tuple[bytes, bytes]) -> bytes:
     kind, data = part
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

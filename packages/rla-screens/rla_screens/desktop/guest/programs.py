@@ -92,14 +92,14 @@ def heard(streams: Sequence[socket.socket], process: subprocess.Popen[bytes], un
                 if not over and time.monotonic() >= until:
                     raise TimeoutError
                 for stream, text in zip(streams, kept, strict=True):
-                    if stream in selector.get_map() and not read_ready(stream, text):
+                    if stream in selector.get_map() and not _read_ready(stream, text):
                         selector.unregister(stream)
         finally:
             os.close(ended)
     return kept
 
 
-def read_ready(stream: socket.socket, text: bytearray) -> bool:
+def _read_ready(stream: socket.socket, text: bytearray) -> bool:
     """Read the available data, though not forever, and keep the beginning of the whole; False at the end."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(MOST_OUTPUT // CHUNK):  # more than a socket holds

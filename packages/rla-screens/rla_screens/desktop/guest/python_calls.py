@@ -44,7 +44,7 @@ class PythonCall:
         return own_module or (self.kind == "" and self.program not in ("", "-"))
 
 
-def python_call(words: Sequence[str]) -> PythonCall:
+def _python_call(words: Sequence[str]) -> PythonCall:
     """The parsed words behind the name of Python."""
     options, rest = list[str](), list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -67,7 +67,7 @@ def by_itself(arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     if not PYTHON.fullmatch(words[0]):
         return words
-    call = python_call(words[1:])
+    call = _python_call(words[1:])
     if call.kind == "c":
         return [words[0], "-I", *call.options, "-c", GUARDED, call.program, *call.arguments]
     return words if call.looks_beside else [words[0], "-I", *words[1:]]
@@ -77,13 +77,13 @@ def program_space(arguments: Sequence[str]) -> dict[str, str]:
     """The environment of a program. Unless it calls scripts, Python takes no modules from a working folder. In the text
     of a shell, `-c` takes precedence over scripts.
     """
-    words = [word for text in arguments for word in shell_words(text)]
-    calls = [python_call(words[at + 1 :]) for at, word in enumerate(words) if PYTHON.fullmatch(word)]
+    words = [word for text in arguments for word in _shell_words(text)]
+    calls = [_python_call(words[at + 1 :]) for at, word in enumerate(words) if PYTHON.fullmatch(word)]
     safe = any(call.kind == "c" for call in calls) or not any(call.looks_beside for call in calls)
     return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | ({"PYTHONSAFEPATH": "1"} if safe else {})
 
 
-def shell_words(text: str) -> list[str]:
+def _shell_words(text: str) -> list[str]:
     """Words of a shell's text; a pipe, a bracket or a redirection ends a call and becomes `-`."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&`\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""

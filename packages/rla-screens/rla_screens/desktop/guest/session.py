@@ -64,7 +64,7 @@ def descend(user: int, group: int, *, memory: int, disk: int) -> None:
     ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # the token is in this process
 
 
-def furnish(home: Path) -> None:
+def _furnish(home: Path) -> None:
     """Create the folders and settings of a new user."""
     for name in (*FOLDERS, ".config/gtk-3.0", ".config/pcmanfm/default", ".cache", ".local/share", ".runtime"):
         (home / name).mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def furnish(home: Path) -> None:
     (home / ".config/user-dirs.dirs").write_text(f'{listed}\nXDG_DOWNLOAD_DIR="$HOME/Downloads"\n')
 
 
-def session_space(settings: dict[str, Any]) -> dict[str, str]:
+def _session_space(settings: dict[str, Any]) -> dict[str, str]:
     home = settings["home"]
     return {
         "HOME": home,
@@ -102,12 +102,12 @@ def session_space(settings: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+def _started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
     with open(LOG, "ab") as log:
         return subprocess.Popen(command, env=space, stdin=subprocess.DEVNULL, stderr=log, **options)
 
 
-def told_line(ready: int) -> str:
+def _told_line(ready: int) -> str:
     """The whole line: programs write it in parts, and would fail if nobody read the rest."""
     with open(ready) as file:
         return file.readline().strip()
@@ -118,9 +118,9 @@ def display(settings: dict[str, Any], space: dict[str, str]) -> None:
     ready, theirs = os.pipe()
     screen = f"{settings['width']}x{settings['height']}x24"
     command = ["Xvfb", settings["display"], "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
-    started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    _started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    if not told_line(ready):
+    if not _told_line(ready):
         raise OSError("the display did not start")
 
 
@@ -128,9 +128,9 @@ def bus(space: dict[str, str]) -> str:
     """Start the session's bus. Returns its address."""
     ready, theirs = os.pipe()
     command = ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--print-address={theirs}"]
-    started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    _started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    address = told_line(ready)
+    address = _told_line(ready)
     if not address:
         raise OSError("the bus of the session did not start")
     return address
@@ -147,26 +147,26 @@ def managed(space: dict[str, str]) -> None:
     raise OSError("the window manager did not start")
 
 
-def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
+def _begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
     """Start everything that a machine runs. Returns the process of its server. No program of the agent runs yet."""
-    furnish(Path(settings["home"]))
+    _furnish(Path(settings["home"]))
     os.chdir(settings["home"])
-    space = session_space(settings)
+    space = _session_space(settings)
     display(settings, space)
     space["DBUS_SESSION_BUS_ADDRESS"] = bus(space)
-    started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
+    _started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
     managed(space)
     reading, writing = os.pipe()  # other programs of this user could read an environment variable
     os.write(writing, token.encode())
     os.close(writing)
     kept = (int(settings["listening"]), reading)
     command = [*settings["server"], "--token", str(reading)]
-    server = started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=kept)
+    server = _started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=kept)
     os.close(reading)
     return server
 
 
-def end_with_owner() -> None:
+def _end_with_owner() -> None:
     """End the machine once nobody holds the other end of stdin, however its owner has ended."""
     sys.stdin.read()
     os._exit(0)
@@ -177,8 +177,8 @@ def main() -> None:
     limits = {"memory": int(settings["memory"]), "disk": int(settings["disk"])}
     descend(int(settings["user"]), int(settings["group"]), **limits)
     token = sys.stdin.readline().strip()
-    threading.Thread(target=end_with_owner, daemon=True).start()
-    server = begin_session(settings, token)
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+    server = _begin_session(settings, token)
     while True:  # orphaned processes become children of process 1
         done, status = os.wait()
         if done == server.pid:

@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--token", type=int, required=True)
     own = parser.parse_args()
     token = secret_token(own.token)
-    folder = writable_copy(own.checkout / SERVER)
+    folder = _writable_copy(own.checkout / SERVER)
     sys.path.insert(0, str(folder))
     from main import app  # type: ignore[import-not-found]
 
@@ -76,7 +76,7 @@ def main() -> None:
     server.serve_forever()
 
 
-def writable_copy(folder: Path) -> Path:
+def _writable_copy(folder: Path) -> Path:
     """A copy of the server, because it writes screenshots next to its own file."""
     place = Path(tempfile.mkdtemp(prefix="server"))
     for path in folder.glob("*.py"):
