@@ -17,7 +17,6 @@ from typing import Protocol
 from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Ask
-from rla.envs.views import Message
 from rla.store.records import Task
 from rla_programs.coding.prompts import PublishedProgramPrompt
 from rla_programs.tool.answer_reading import number_in
@@ -60,7 +59,8 @@ class AnswerProof:
             return ""
         if self._ask is None:
             return NOBODY
-        replies = await self._ask(_program_messages(asked), self._solvers)
+        messages = [user(f"{ASKED}\n\n{quoted({'Question': asked.text})}")]  # the question alone
+        replies = await self._ask(messages, self._solvers)
         read = [self._reader.parse(reply, ()) for reply in replies]
         programs = [program for program in read if program is not None and computes(program)]
         try:
@@ -84,11 +84,6 @@ class AnswerProof:
     async def _printed(self, program: str) -> str:
         result = await self._caller.call(ToolCall(name=TOOL, arguments={"code": program}))
         return result.text.strip() if result.status == "ok" else ""
-
-
-def _program_messages(asked: Question) -> list[Message]:
-    """The question alone."""
-    return [user(f"{ASKED}\n\n{quoted({'Question': asked.text})}")]
 
 
 def computes(program: str) -> bool:

@@ -46,17 +46,13 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     ray = connected(config.own.address)
     wanted = Wanted(
         model=str(Path(model).resolve()) if Path(model).is_dir() else str(model),
-        config=_standing_alone(config),
+        # the parameters of one engine, as if it ran in the stage's own process
+        config=replace(config, backend=config.own.engine, own=None),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,
         end_id=chat.end_id,
     )
     return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.own.patience)
-
-
-def _standing_alone(config: GeneratorConfig) -> GeneratorConfig:
-    """The parameters of one engine, as if it ran in the stage's own process."""
-    return replace(config, backend=config.own.engine, own=None)
 
 
 class RayGenerator:

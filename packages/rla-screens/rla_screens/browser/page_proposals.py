@@ -51,9 +51,9 @@ class PageProposals:
             "seed": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1},
             "hint": {"type": "string", "maxLength": LONGEST_HINT},
         }
-        required, known = sorted(properties), _values_for(scene_of(task))
-        if known:  # without parameters the page keeps its own values
-            values = {name: {"enum": list(values)} for name, values in known.items()}
+        required, known = sorted(properties), _known_parameters(scene_of(task)).values()
+        if known:  # without parameters the page keeps its own values; `child_of_page` checks that a page has them
+            values = {one.name: {"enum": list(one.values)} for one in known}
             properties["parameters"] = {"type": "object", "properties": values, "additionalProperties": False}
         return {
             "type": "object",
@@ -81,8 +81,3 @@ def _told_parameters(scene: PageScene) -> str:
         f"{page}: {one.name} ({one.about}), one of {', '.join(map(str, one.values))}; without it {one.usual}"
         for page, one in _known_parameters(scene).items()
     )
-
-
-def _values_for(scene: PageScene) -> Mapping[str, tuple[int, ...]]:
-    """The values of the parameters of the pages of its family; `child_of_page` checks that a page has them."""
-    return {one.name: one.values for one in _known_parameters(scene).values()}

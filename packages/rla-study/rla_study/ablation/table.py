@@ -85,7 +85,8 @@ def _arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]
     if 0 in found.shared_points:
         start = percent(float(arm_sample(found, [0]).mean()))
         gain = points(_paired_difference((found, read), (found, [0])))
-    if against is not None and evaluated(against, read) and _same_tasks(found, against, read):
+    # arms with tasks of their own may share none with the other arm
+    if against and evaluated(against, read) and shared_tasks(found, read) & shared_tasks(against, read):
         over = against_text(found, points(_paired_difference((found, read), (against, read))))
     return (
         found.arm.title,
@@ -122,11 +123,6 @@ def _paired_difference(after: Read, before: Read) -> Interval:
     paired = paired_seeds(after[0], before[0])
     difference = bootstrap.seed_by_seed_difference if paired else bootstrap.seed_difference
     return difference(arm_sample(*after, tasks), arm_sample(*before, tasks))
-
-
-def _same_tasks(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
-    """Whether the arms share held-out tasks; arms with tasks of their own may not."""
-    return bool(shared_tasks(found, read) & shared_tasks(against, read))
 
 
 def shared_tasks(found: ArmOutcome, read: Sequence[int]) -> set[str]:
