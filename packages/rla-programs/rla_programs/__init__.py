@@ -1,5 +1,6 @@
 """Environments whose models write programs (`coding`) and call tools (`tool`), and the sandbox that runs the
-programs."""
+programs.
+"""
 
 from pathlib import Path
 

@@ -65,7 +65,8 @@ class Milestones:
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
         """Implements `Accompanies`. An error, such as a damaged record of times, is reported and does not stop the
-        run."""
+        run.
+        """
         try:
             self._tell(stage, following)
         except (UserError, OSError) as error:

@@ -32,13 +32,15 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished f
 
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
     """Copy everything of a run that is missing or differs to an object store. Example: rla push runs/first
-    s3://bucket/first"""
+    s3://bucket/first
+    """
     guard(lambda: _copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
     """Copy everything of a run that is missing or differs from an object store. Example: rla pull s3://bucket/first
-    runs/first"""
+    runs/first
+    """
     guard(lambda: _copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 
@@ -65,7 +67,8 @@ def _copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
 
 def _sizes_of(place: Any) -> dict[str, int]:
     """Path below a run -> bytes. Raises UserError for names and links that could lead out of it. Models may be
-    links."""
+    links.
+    """
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
     odd += [
@@ -78,7 +81,8 @@ def _sizes_of(place: Any) -> dict[str, int]:
 
 def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: bool) -> None:
     """Copy finished folders first, then files without a record. Everything else, such as a stage's unfinished output,
-    is left out."""
+    is left out.
+    """
     from rla.store.record import STARTED
     from rla.store.slices import lock_outputs
 

@@ -181,7 +181,8 @@ class OpenEnvClient:
 
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
         """Keep one session open. `asyncio.run` closes its asynchronous generators before the loop, and so the
-        session."""
+        session.
+        """
         token = os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:

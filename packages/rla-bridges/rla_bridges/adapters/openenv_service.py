@@ -68,7 +68,8 @@ class Places:
 
 class OpenEnvService:
     """`rla.envs.protocols.Service`. The server is contacted at the first reset, which raises UserError if there is
-    none."""
+    none.
+    """
 
     def __init__(self, own: OpenEnvParams) -> None:
         self.own = own
@@ -160,7 +161,8 @@ class OpenEnvEpisode:
 
     async def step(self, action: str) -> Observation:
         """The server's answer. If `action` does not fit the schema, only the policy is told, and the server sees
-        nothing."""
+        nothing.
+        """
         facts = await self._service.facts()
         try:
             data = read_call(action, self._tools) if facts.form is None else read_action(action, facts.form)

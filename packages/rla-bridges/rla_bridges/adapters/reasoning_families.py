@@ -106,7 +106,8 @@ def reasoning_library() -> Any:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Suppress output and restore the global random state: families print, and some seed the process's random
-    numbers."""
+    numbers.
+    """
     import numpy as np
 
     own, shared = random.getstate(), np.random.get_state()

@@ -30,7 +30,8 @@ def reasoning_params(config: Config) -> ReasoningGymParams:
 
 def check_reasoning(config: Config) -> None:
     """Raises UserError for parameters that do not fit an episode of one question and one answer. Does not import the
-    package."""
+    package.
+    """
     own = reasoning_params(config)
     if own.id:
         check_family(own.id)

@@ -59,7 +59,8 @@ def _textarena_params(config: Config) -> TextArenaParams:
 @dataclass(frozen=True, slots=True)
 class FirstOutcome:
     """Replaces a state's `set_outcome`: after a win with the last turn, some games also report that the turns are
-    over."""
+    over.
+    """
 
     state: Any
 
@@ -106,7 +107,8 @@ class TextArenaGame:
 
     def beginning(self) -> str:
         """Everything that the game has drawn at its start, hidden parts included. Games that begin alike are one
-        game."""
+        game.
+        """
         text = self.reset().text
         state = json.dumps(plain(self._game.state.game_state))
         self.close()

@@ -66,7 +66,8 @@ def served_tasks(
     config: Config, *, split: str | None, pool: Path | None, note: Callable[[str], None] | None = None
 ) -> ServedTasks:
     """The tasks of a pool, or the environment's own: those of `split`, or of all. Raises UserError if there are
-    none."""
+    none.
+    """
     if pool is not None:
         tasks = [task for task in read_tasks(pool) if split in (None, task.split)]
         strange = next((task.env for task in tasks if task.env != config.env.name), None)

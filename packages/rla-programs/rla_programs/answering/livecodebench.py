@@ -34,7 +34,8 @@ READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeQuestion:
     """`name`: the question's id, or the task's if the question's is not `known`. `bare`: the reply is the program
-    itself."""
+    itself.
+    """
 
     name: str
     known: bool
@@ -74,7 +75,8 @@ def export_livecodebench(
 
 def code_question(task: Task) -> CodeQuestion | None:
     """None for a task that does not ask for a program. The payload is a coding problem, or contains one as JSON
-    text."""
+    text.
+    """
     own = _json_fields(task.payload)
     inner = own.get("problem")
     problem = _json_fields(inner) if isinstance(inner, str) else own

@@ -47,7 +47,8 @@ class CodingProber:
 
     async def reference(self, task: Task) -> str | None:
         """The problem's solution. A data set's solution, which has not been run, counts only if it passes all given
-        tests."""
+        tests.
+        """
         problem = problem_of(task.payload)
         if problem.solution is None or problem.source.startswith(TRUSTED):
             return problem.solution

@@ -33,7 +33,8 @@ class Answer(NamedTuple):
 
 class Runner:
     """Programs in one sandbox. Only one event loop may use it. Raises UserError if nothing can be run on this
-    machine."""
+    machine.
+    """
 
     def __init__(self, config: ExecutionConfig, sandbox: Sandbox | None = None) -> None:
         self._config = config
@@ -65,7 +66,8 @@ class Runner:
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
         """For each test whether the answer is right. A checker program sees all answers in one job. Raises as
-        `answers`."""
+        `answers`.
+        """
         checker = problem.checker
         if checker.kind is not CheckerKind.PROGRAM:
             return [a.ended and agrees(checker, wanted(t), a.value) for t, a in zip(tests, answers, strict=True)]

@@ -52,7 +52,8 @@ class Dialogue:
 
     def results(self, texts: Sequence[str], role: str) -> None:
         """Add results of calls. A server has to be told which call each belongs to; other teachers get them in user
-        turns."""
+        turns.
+        """
         self.said += [ChatMessage(role=role, content=text) for text in texts]
         if len(self._calls) == len(texts):
             self.sent += [

@@ -121,7 +121,8 @@ def processes() -> list[str]:
 
 def bound(python: Interpreter) -> list[str]:
     """The interpreter at its original paths, without other packages, and the files of the system that its library
-    reads."""
+    reads.
+    """
     paths = (*python.folders, *python.files, *filter(os.path.exists, READ))
     above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
     # readable for the user that the controller becomes

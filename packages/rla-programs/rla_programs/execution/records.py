@@ -115,7 +115,8 @@ class Result:
 
 class Sandbox(Protocol):
     """One service for a whole stage. Jobs may be awaited concurrently; at most as many run at once as it has
-    workers."""
+    workers.
+    """
 
     async def run(self, job: Job) -> list[Result]:
         """One result for each stdin and each call, in order. Whatever the program does is a result."""

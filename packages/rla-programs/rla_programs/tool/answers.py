@@ -85,7 +85,8 @@ class Verifier:
 
     async def _equal(self, question: Question, answer: str) -> float:
         """Equal texts and equal numbers need no process. If the question has options, a letter stands for its option's
-        text."""
+        text.
+        """
         gold, options = alternatives(question.answer), options_in(question.text)
         letter = choice_in(answer, options)
         answers = [answer, options[letter]] if letter in options else [answer]

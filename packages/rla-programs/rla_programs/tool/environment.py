@@ -156,7 +156,8 @@ class Tool:
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         """Questions of a family are proven when they are made; questions that a language model has written, by
-        programs."""
+        programs.
+        """
         own = tool_params(config)
         return AnswerProof(PythonTool(own.execution), ask=ask, solvers=own.solvers, agreement=own.agreement)
 

@@ -66,7 +66,8 @@ def nearest_rank(values: list[float], share: float) -> float:
 
 class PythonTool:
     """One sandbox for all episodes of a stage. Only one event loop may use it. Raises UserError if nothing can be run
-    here."""
+    here.
+    """
 
     def __init__(
         self,

@@ -38,7 +38,8 @@ class LeaseOver(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """The result of opening a lease. `context` is the context length in tokens, or None if the engine is in use with
-    other weights."""
+    other weights.
+    """
 
     context: int | None = None
     lacking: bool = False  # the weights are not on this node: send the files

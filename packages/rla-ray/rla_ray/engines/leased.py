@@ -23,7 +23,8 @@ class Asked:
 @dataclass(slots=True, eq=False)
 class PoolEngine:
     """An engine as seen by this stage. `open`: the stage holds the lease; `asked`: numbers of its unanswered
-    requests."""
+    requests.
+    """
 
     ref: EngineActorRef
     open: bool = False

@@ -146,7 +146,8 @@ class RayGenerator:
 
     def _opened(self, engine: PoolEngine) -> int | None:
         """The context length of an engine whose opening call has ended; None if it is lost or in use, or has to be
-        asked again."""
+        asked again.
+        """
         from ray.exceptions import RayError
 
         try:
@@ -158,7 +159,8 @@ class RayGenerator:
 
     def _noted(self, engine: PoolEngine, answer: Opened) -> int | None:
         """Send the files with the next call if the engine lacks the weights. Raises the engine's refusal, because all
-        others would refuse as well."""
+        others would refuse as well.
+        """
         if isinstance(answer.error, UserError):
             raise answer.error
         if answer.error is not None:  # only this engine's problem: its disk is full, or its GPU is taken
@@ -248,7 +250,8 @@ class RayGenerator:
 
     async def _reopen(self, engine: PoolEngine) -> None:
         """Open the lease of a lost engine again. Raises RayError if the engine is not back yet, UserError if it
-        refuses."""
+        refuses.
+        """
         while not engine.open:
             if not self._asked:
                 await asyncio.sleep(RETRY)

@@ -27,7 +27,8 @@ class SleepingVllm(VllmGenerator):
 
     async def sleep(self, among: int) -> bool:
         """Sleep. Returns whether the engine still has its weights. `among`: how many fall asleep at once, perhaps on
-        this host."""
+        this host.
+        """
         if not self.sleeps:
             return True
         kept = self._keeps_base or free_bytes() > ROOM * self._size * among
@@ -42,7 +43,8 @@ class SleepingVllm(VllmGenerator):
 
 def free_bytes(proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes of memory that this process may still use: the host's available memory, or the rest of its container's
-    limit."""
+    limit.
+    """
     lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
     free = next(int(words[1]) << 10 for words in lines if words[0] == "MemAvailable:")
     try:

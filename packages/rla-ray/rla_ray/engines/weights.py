@@ -47,7 +47,8 @@ def travelling_files(model: Path) -> dict[str, Path]:
 
 def put_files(ray: Any, model: Path, *, dtype: str) -> dict[str, Any]:
     """Put each file into the object store; returns the references by name. An adapter and its base travel as one model
-    in precision `dtype`."""
+    in precision `dtype`.
+    """
     import numpy as np
 
     with merged_folder(model, dtype=dtype) as folder:
@@ -69,7 +70,8 @@ async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:
 
 def write_files(place: Path, contents: Mapping[str, Any]) -> None:
     """Write the folder under a temporary name and rename it, so that it is complete or absent. The least recently used
-    models are removed."""
+    models are removed.
+    """
     partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".partial-"))
     (partial / "model").mkdir()
     try:

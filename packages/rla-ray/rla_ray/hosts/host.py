@@ -60,7 +60,8 @@ class EnvironmentHost:
 
     async def begin(self) -> PoolMessage:
         """End all episodes and get ready for new ones: `{"ready": true}`, or `{"refused": reason}` with the node's
-        name."""
+        name.
+        """
         await self.close()
         os.environ[CORES] = str(self._cores)
         with suppress(OSError):  # a node need not see the stage's folder

@@ -84,7 +84,8 @@ def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tup
 
 async def _said_or_lost(call: Any) -> Any:
     """Await an actor's answer. Raises Lost if Ray cannot reach the actor; exceptions of the actor itself pass
-    through."""
+    through.
+    """
     from ray.exceptions import RayError, RayTaskError
 
     try:

@@ -70,7 +70,8 @@ class KnownHost:
 @dataclass(slots=True, eq=False)
 class HostSeat:
     """An episode's place on an actor. `abilities`: the optional methods of its environment, besides `reset` and
-    `step`."""
+    `step`.
+    """
 
     host: KnownHost
     number: int
@@ -157,7 +158,8 @@ class HostPool:
 
     async def start(self) -> HostSeat:
         """A seat for a place that the caller already holds. Raises UserError if all actors stay lost, or if one
-        refuses."""
+        refuses.
+        """
         host = await self._least_busy()
         seat = HostSeat(host, next(self._numbers))
         host.open.add(seat.number)

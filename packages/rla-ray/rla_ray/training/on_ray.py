@@ -221,7 +221,8 @@ def _make_trainer(order: RankOrder, crew: Crew) -> Any:
 
 def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
     """The exception to raise for a failed attempt: Ended if another attempt may succeed, UserError if the user can fix
-    it, and otherwise the error itself, which is a defect."""
+    it, and otherwise the error itself, which is a defect.
+    """
     from ray.exceptions import RayError
     from ray.train import ControllerError, PreemptionError, WorkerGroupError
     from torch import OutOfMemoryError

@@ -54,7 +54,8 @@ class BrowserPool:
 
     def begins_again(self, page: str) -> bool:
         """Whether an open page can begin another episode without being reloaded, because it keeps no state of the last
-        one."""
+        one.
+        """
         return page not in KEEPING and not self.own.folder
 
     def settings(self, page: str, parameters: Mapping[str, int]) -> dict[str, int]:

@@ -59,13 +59,15 @@ async def page_answering(seconds: float) -> AsyncIterator[None]:
 
 def _own_file(folder: Path) -> re.Pattern[str]:
     """A pattern for addresses to refuse: everything but files of `folder`, and data and blobs that a page makes
-    itself."""
+    itself.
+    """
     return re.compile(f"^(?!{re.escape(folder.as_uri())}/|data:|blob:|about:)")
 
 
 class BrowserPage:
     """A page in a context. Methods other than `opened` raise PageLost or playwright's own errors: see
-    `page_answering`."""
+    `page_answering`.
+    """
 
     def __init__(self, context: BrowserContext, page: Page, folder: Path, *, step_ms: int) -> None:
         self.context, self._page, self._step_ms = context, page, step_ms
@@ -178,7 +180,8 @@ class BrowserPage:
 
     async def _document(self, route: Route) -> None:
         """After the start, navigation is aborted. Before, documents of the folder are loaded with a policy that forbids
-        workers."""
+        workers.
+        """
         address = route.request.url
         if not route.request.is_navigation_request():
             return await route.fallback()
@@ -197,7 +200,8 @@ class BrowserPage:
 
 async def refused(route: Route) -> None:
     """Abort requests that leave the folder of pages. An aborted navigation leaves the page as it is; other errors would
-    replace it."""
+    replace it.
+    """
     await route.abort("aborted")
 
 

@@ -117,7 +117,8 @@ async def launched_browser(
 
 async def started_driver(*, longest_s: float) -> RunningDriver:
     """Raises UserError if playwright is not installed or there is no space for files, and PageLost if it does not
-    start."""
+    start.
+    """
     try:
         from playwright.async_api import async_playwright
     except ImportError:

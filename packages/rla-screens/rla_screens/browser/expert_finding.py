@@ -90,7 +90,8 @@ def text_between(text: str, before: str, after: str) -> str:
 
 def after_label(state: PageState, label: str, *, roles: Sequence[str] = ()) -> PageElement | None:
     """The first element with one of these roles (without roles: the next text) after a label; a colon after the label
-    is ignored."""
+    is ignored.
+    """
     wanted, seen = label.lower().rstrip(":"), False
     for one in state.elements:
         if seen and (one.role in roles if roles else not one.role):

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParameter:
     """`name`: the page's variable. `usual`: its value in the package's page. `values`: from easy to hard, `usual`
-    included."""
+    included.
+    """
 
     name: str
     about: str

@@ -1,5 +1,6 @@
 """Texts that a small new model may have to read and write in the mode `pixels`: instructions of pages, and short
-words."""
+words.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ class ScenePlayer:
 
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
         """The state after an action of a mode, whether the action could be parsed, and whether it ends the episode.
-        Raises PageLost."""
+        Raises PageLost.
+        """
         page = self._page
         assert page is not None
         async with page_answering(self._pool.own.step_s):

@@ -88,7 +88,8 @@ class PageState:
 
     def look(self) -> str:
         """Digest of the appearance: the state's digest, and the places of elements, rounded to LOOK pixels, and their
-        colours."""
+        colours.
+        """
         seen = [[round(side / LOOK) for side in one.box] + [one.color] for one in self.elements]
         return hashlib.sha256(json.dumps([self.digest(), seen]).encode()).hexdigest()[:16]
 

@@ -47,7 +47,8 @@ class Desktop:
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         """Our own scenes for `tasks.kinds`, which are domains (files, text, preferences, spreadsheets) or names; there
-        are few."""
+        are few.
+        """
         return desktop_tasks(
             config.tasks.kinds_of(split),
             count=config.tasks.count(split),

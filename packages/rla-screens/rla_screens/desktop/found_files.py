@@ -7,7 +7,8 @@ from typing import Self
 
 class FoundFile(bytes):
     """`name`: its file name, which comes from the task's data. `beside`: files in the same folder that a metric may
-    read."""
+    read.
+    """
 
     name: str
     beside: tuple[FoundFile, ...]

@@ -17,7 +17,8 @@ Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any
 
 async def _files(given: Mapping[str, Any], had: Callable[[str], Awaitable[bytes | None]]) -> Any:
     """A file, or of several (`multi`) those that `gives` selects; the others are its neighbours, by their names
-    (`dest`)."""
+    (`dest`).
+    """
     if not given.get("multi"):
         path = str(given["path"])
         return FoundFile.of(await had(path), name=file_name(given.get("dest"), path))
@@ -48,7 +49,8 @@ async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: Deskto
 
 async def _told(given: Mapping[str, Any], client: GuestClient) -> Any:
     """The output of a command; None if it does not end, because an agent must not escape a loss by replacing a file
-    with a pipe."""
+    with a pipe.
+    """
     try:
         return await executed(given, client)
     except GuestRefusal as refusal:

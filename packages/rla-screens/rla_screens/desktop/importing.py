@@ -98,7 +98,8 @@ def read_task(
     place: Path, own: DesktopParams, *, domain: str, split: str, official: Collection[str] | None = None
 ) -> tuple[Task, bool]:
     """The task of a file, and whether its id is held out. `official`: as in `unplayable_reason`. Raises Unplayable, and
-    UserError as `unplayable_reason` does."""
+    UserError as `unplayable_reason` does.
+    """
     try:
         scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
         if reason := unplayable_reason(scenario, own, official):

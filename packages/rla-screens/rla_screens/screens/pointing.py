@@ -16,7 +16,8 @@ SMALLEST = 4.0  # pixels of the radius of a mark
 
 def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
     """The picture with a ring and a dot at one place, or with an arrow between two. Raises UserError for a damaged
-    picture."""
+    picture.
+    """
     from PIL import ImageDraw
 
     picture = decoded_picture(png)

@@ -41,7 +41,8 @@ def arm_folder(root: Path, arm: Arm, seed: int) -> Path:
 
 def make_start(root: Path, start: Start) -> Path:
     """Write the folder whose pipeline makes what the arms share. If starts have a common pool, the start with the tasks
-    comes first."""
+    comes first.
+    """
     folder = start_folder(root, start)
     plan = document(Plan(iterations=1, run=RUN), {}) | {"iterations": {}, "evaluations": [0], "last": 0}
     left_out = ["report"]  # there are no iterations to report
@@ -59,7 +60,8 @@ def make_start(root: Path, start: Start) -> Path:
 
 def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
     """The folder of one arm and seed, with the start's artifacts linked into its run. Raises UserError if the start is
-    incomplete."""
+    incomplete.
+    """
     folder = arm_folder(root, arm, seed)
     plan = document(Plan(iterations=design.iterations, evaluate_every=design.evaluate_every, run=RUN), {})
     plan["evaluations"] = [number for number in plan["evaluations"] if number > 0]
@@ -163,7 +165,8 @@ def _share_policy(source: Path, target: Path) -> None:
 
 def share_files(source: Path, target: Path) -> None:
     """Link the files of `source` to `target` unless they are linked already. A link that a killed call left half done
-    is made again."""
+    is made again.
+    """
     if not source.exists():
         raise UserError(f"{source}: the start of the ablation is incomplete; run `rla ablation run` again")
     if target.exists() and files(source) == files(target):

@@ -113,7 +113,8 @@ def _common_tasks(pairs: Pairs, read: Sequence[int]) -> list[str]:
 
 def _differences_of(pairs: Pairs, read: Sequence[int], tasks: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Arrays (seeds, tasks): differences of success rates, averaged over the iterations `read`, and the variance of
-    each due to its episodes."""
+    each due to its episodes.
+    """
 
     def of_run(run: RunOutcome) -> tuple[np.ndarray, np.ndarray]:
         wins = [[run.evaluations[point][task] for point in read] for task in tasks]

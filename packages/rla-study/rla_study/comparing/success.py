@@ -32,7 +32,8 @@ class Reached:
 class SplitResult:
     """`points`: the iterations that are read. `tasks`: the number of tasks that all arms played there; `played`: how
     many each arm played. `reached`: the base first. `evaluations`: for each arm, the iterations at which all of its
-    runs were evaluated."""
+    runs were evaluated.
+    """
 
     split: str
     points: tuple[int, ...]
@@ -73,7 +74,8 @@ def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> 
 
 def _last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
     """The last iteration after the start at which all arms were evaluated, as a tuple. Arms without a later evaluation
-    do not count. It is the start itself if no run was evaluated later, and empty if none was evaluated at all."""
+    do not count. It is the start itself if no run was evaluated later, and empty if none was evaluated at all.
+    """
     shared = [set(found.shared_points) for found in outcomes]
     if any(point > 0 for found in outcomes for run in found.runs for point in run.evaluations):
         shared = [points - {0} for points in shared]

@@ -45,7 +45,8 @@ class DifferenceSpread:
 
     def variance(self, *, seeds: int, games: int, times: float = 1.0) -> float:
         """Variance of the mean over seeds and games. `times`: episodes per game, as a multiple of those behind these
-        figures."""
+        figures.
+        """
         return self.seed / seeds + self.game / games + (self.cell + self.evaluation / times) / (seeds * games)
 
     def of_one_seed(self, *, games: int, times: float = 1.0) -> float:

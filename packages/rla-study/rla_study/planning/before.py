@@ -47,7 +47,8 @@ def this_machine() -> Machine:
 
 def gpu_bytes() -> list[float]:
     """Bytes of memory of each visible GPU, from the driver, because torch would open a context on the GPU and keep
-    it."""
+    it.
+    """
     chosen = visible_gpus() if "CUDA_VISIBLE_DEVICES" in os.environ else None
     if chosen == []:
         return []

@@ -19,7 +19,8 @@ from rla_study.planning.shapes import ModelShape
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
     """Quantities that shapes do not determine. `reply` and `steps`: shares of `max_tokens` and `env.max_steps`; all
-    others in tokens."""
+    others in tokens.
+    """
 
     prompt: int = 1000  # the first prompt of an episode, without later turns
     observation: int = 100  # per step
@@ -49,7 +50,8 @@ def episode_steps(config: Config, guesses: Guesses) -> int:
 
 def played(config: Config, guesses: Guesses, episodes: int) -> Tokens:
     """Tokens of `episodes` episodes. A growing dialogue reads each token once; a window reads its whole prompt at every
-    step."""
+    step.
+    """
     steps, reply = episode_steps(config, guesses), guesses.reply * config.policy.max_tokens
     written = steps * reply
     if config.policy.history == "full":
@@ -89,7 +91,8 @@ def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
 
 def training_flops(shape: ModelShape, tokens: Tokens, config: TrainConfig) -> float:
     """FLOPs of all updates of an iteration. Frozen weights have no gradient, so two forward passes count in place of
-    three."""
+    three.
+    """
     forward = inference_flops(shape, tokens)
     once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old == "trainer")
     scored = int(once) + int(config.old == "trainer")

@@ -85,7 +85,8 @@ def refuse_taken(port: int) -> None:
 
 def _wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Raises UserError with the last line of `log` if the process ends, or if it does not answer within STARTS
-    seconds."""
+    seconds.
+    """
     end = time.monotonic() + STARTS
     while process.poll() is None and time.monotonic() < end:
         try:

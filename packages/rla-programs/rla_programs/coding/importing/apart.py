@@ -53,7 +53,8 @@ class Order:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRead:
     """The result of one row: the record and the number of its tests that were left out, or why it is not one, or why
-    reading cannot go on."""
+    reading cannot go on.
+    """
 
     found: Any = None  # a Problem, or another record that the reader makes
     tests_left_out: int = 0
@@ -132,7 +133,8 @@ def reads(order: Order) -> Iterator[RowRead]:
 
 def problem_reader(order: Order, columns: Row, where: str) -> Reader:
     """Reader for rows of programming problems, in the named layout, or in the layout that the first row's columns
-    indicate."""
+    indicate.
+    """
     layout = data_layout_of(columns, where=where) if order.layout is None else layout_named(order.layout)
     return lambda row: with_small_tests(layout.read(row), order)
 

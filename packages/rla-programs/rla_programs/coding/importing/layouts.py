@@ -16,7 +16,8 @@ from rla_programs.coding.importing.mbpp import mbpp
 @dataclass(frozen=True, slots=True)
 class DataLayout:
     """Columns that no other layout has together, and a function that makes a problem of a row (or raises
-    `InvalidProblem`)."""
+    `InvalidProblem`).
+    """
 
     columns: frozenset[str]
     read: Callable[[Mapping[str, Any]], Problem]

@@ -65,7 +65,8 @@ class QuestionFamily(Protocol):
 
     def printed(self, program: str) -> str | None:
         """The output of `program`, without running it; None if it does not match the family's program, or takes
-        long."""
+        long.
+        """
         ...
 
 
