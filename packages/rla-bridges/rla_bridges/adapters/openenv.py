@@ -94,9 +94,7 @@ async def _listed_tasks(
 
 
 def _listed_task(answer: Any, facts: ServerFacts, config: Config, split: str, index: int) -> Task:
-    """The task of a list entry. If the server gives its tasks ids, the payload keeps the id, because the list may
-    change.
-    """
+    """The task of a list entry. If the server gives its tasks ids, the payload keeps the id: the list may change."""
     spec = answer.get("task") if isinstance(answer, Mapping) else None
     reset: dict[str, Any] = {"split": split, "index": index}
     if text_at(spec, "id"):

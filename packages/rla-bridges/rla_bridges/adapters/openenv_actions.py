@@ -228,9 +228,7 @@ def _said(choice: Any) -> str:
 
 
 def checked_fields(found: Mapping[str, Any], form: ActionForm) -> dict[str, Any]:
-    """The fields of a JSON object, if their names are known and their values have the right types. Raises
-    Unreadable.
-    """
+    """The fields of a JSON object, if the names are known and the values have the right types. Raises Unreadable."""
     names = {field.name: field for field in form.fields}
     values = {name: value for name, value in found.items() if name not in form.constants}
     unknown = [name for name in values if name not in names]

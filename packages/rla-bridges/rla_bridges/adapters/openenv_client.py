@@ -180,8 +180,8 @@ class OpenEnvClient:
         return self._session
 
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        """Keep one session open. `asyncio.run` closes its asynchronous generators before the loop, and so the
-        session.
+        """Keep one session open. `asyncio.run` closes its asynchronous generators, and so the session, before the
+        loop.
         """
         token = os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else None

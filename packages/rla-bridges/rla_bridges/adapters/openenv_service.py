@@ -67,9 +67,7 @@ class Places:
 
 
 class OpenEnvService:
-    """`rla.envs.protocols.Service`. The server is contacted at the first reset, which raises UserError if there is
-    none.
-    """
+    """`rla.envs.protocols.Service`. The first reset contacts the server, and raises UserError if there is none."""
 
     def __init__(self, own: OpenEnvParams) -> None:
         self.own = own
@@ -160,9 +158,7 @@ class OpenEnvEpisode:
         return seen if facts.form.plain else _with_text(seen, f"Actions are written as: {usage(facts.form)}")
 
     async def step(self, action: str) -> Observation:
-        """The server's answer. If `action` does not fit the schema, only the policy is told, and the server sees
-        nothing.
-        """
+        """The server's answer. If `action` does not fit the schema, only the policy is told and nothing is sent."""
         facts = await self._service.facts()
         try:
             data = read_call(action, self._tools) if facts.form is None else read_action(action, facts.form)

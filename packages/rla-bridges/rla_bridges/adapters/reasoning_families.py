@@ -105,9 +105,7 @@ def reasoning_library() -> Any:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Suppress output and restore the global random state: families print, and some seed the process's random
-    numbers.
-    """
+    """Suppress output and restore the global random state: families print, and some seed the process's generator."""
     import numpy as np
 
     own, shared = random.getstate(), np.random.get_state()

@@ -29,9 +29,7 @@ def reasoning_params(config: Config) -> ReasoningGymParams:
 
 
 def check_reasoning(config: Config) -> None:
-    """Raises UserError for parameters that do not fit an episode of one question and one answer. Does not import the
-    package.
-    """
+    """Raises UserError for parameters that do not fit one question with one answer. Does not import the package."""
     own = reasoning_params(config)
     if own.id:
         check_family(own.id)

@@ -58,9 +58,7 @@ def _textarena_params(config: Config) -> TextArenaParams:
 
 @dataclass(frozen=True, slots=True)
 class FirstOutcome:
-    """Replaces a state's `set_outcome`: after a win with the last turn, some games also report that the turns are
-    over.
-    """
+    """Replaces a state's `set_outcome`: after a win in the last turn, some games report the turn limit as well."""
 
     state: Any
 
@@ -106,9 +104,7 @@ class TextArenaGame:
         )
 
     def beginning(self) -> str:
-        """Everything that the game has drawn at its start, hidden parts included. Games that begin alike are one
-        game.
-        """
+        """Everything that the game has drawn at its start, also hidden parts. Games that begin alike are one game."""
         text = self.reset().text
         state = json.dumps(plain(self._game.state.game_state))
         self.close()

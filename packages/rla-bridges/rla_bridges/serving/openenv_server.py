@@ -166,9 +166,7 @@ class OpenEnvServer:
 
 @contextlib.asynccontextmanager
 async def _messages(socket: web.WebSocketResponse) -> AsyncIterator[asyncio.Queue[str | None]]:
-    """Texts as they arrive, None at the end. They are read concurrently, because pings are answered only while
-    reading.
-    """
+    """Texts as they arrive, None at the end. They are read concurrently, because only reading answers pings."""
     incoming = asyncio.Queue[str | None](AHEAD)
 
     async def read() -> None:

@@ -65,9 +65,7 @@ def task_card(task: Task, index: int) -> dict[str, Any]:
 def served_tasks(
     config: Config, *, split: str | None, pool: Path | None, note: Callable[[str], None] | None = None
 ) -> ServedTasks:
-    """The tasks of a pool, or the environment's own: those of `split`, or of all. Raises UserError if there are
-    none.
-    """
+    """The tasks of `split` or of all splits, from a pool or the environment's own. Raises UserError without any."""
     if pool is not None:
         tasks = [task for task in read_tasks(pool) if split in (None, task.split)]
         strange = next((task.env for task in tasks if task.env != config.env.name), None)

@@ -81,9 +81,7 @@ def majority_values(
 
 
 def _classes_of(votes: Sequence[str | None]) -> tuple[int, Values]:
-    """The number of classes, and (n,) the class index of each vote; answers without a vote have the index after the
-    last class.
-    """
+    """The number of classes, and (n,) the class index of each vote; no vote has the index after the last class."""
     numbers = {vote: number for number, vote in enumerate(dict.fromkeys(vote for vote in votes if vote is not None))}
     return len(numbers), np.array([len(numbers) if vote is None else numbers[vote] for vote in votes], dtype=np.int64)
 
@@ -157,9 +155,7 @@ def _majorities(
 
 
 def _mean_by_source(values: Mapping[str, float], sources: Mapping[str, str]) -> dict[str, Any]:
-    """The mean over questions with its interval, `macro`: the mean over sources of their means, and the mean for each
-    source.
-    """
+    """The mean over questions with its interval, `macro`: the mean of the sources' means, and each source's mean."""
     of_source: dict[str, dict[str, float]] = {}
     for name, value in values.items():
         of_source.setdefault(sources[name], {})[name] = value

@@ -33,9 +33,7 @@ READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeQuestion:
-    """`name`: the question's id, or the task's if the question's is not `known`. `bare`: the reply is the program
-    itself.
-    """
+    """`name`: the question's id if it is `known`, or else the task's. `bare`: the reply is the program itself."""
 
     name: str
     known: bool
@@ -74,9 +72,7 @@ def export_livecodebench(
 
 
 def code_question(task: Task) -> CodeQuestion | None:
-    """None for a task that does not ask for a program. The payload is a coding problem, or contains one as JSON
-    text.
-    """
+    """None for a task that does not ask for a program. The payload is a coding problem, or has one as JSON text."""
     own = _json_fields(task.payload)
     inner = own.get("problem")
     problem = _json_fields(inner) if isinstance(inner, str) else own

@@ -123,9 +123,7 @@ def _interval_row(figure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per run that has several answers per question; `rows`: the metrics of its evaluation, by the run's
-    name.
-    """
+    """One line per run with several answers per question; `rows`: the metrics of its evaluation, by its name."""
     found = {name: _of_all_answers(row) for name, row in rows.items() if row.get("at_k", {}).get("n", 0) > 1}
     names = list(dict.fromkeys(name for figures in found.values() for name in figures))
     columns = ["run"]

@@ -28,9 +28,7 @@ SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidEpisode:
-    """The texts of an episode: its actions, and the answer to each. `ended`: the last action could be parsed and was
-    not cut.
-    """
+    """The texts of an episode: its actions, and the answer to each. `ended`: the last action was parsed and not cut."""
 
     task_id: str
     actions: Sequence[str]
@@ -73,9 +71,7 @@ def _said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
 
 
 def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimator) -> dict[str, Any]:
-    """The figures of all episodes that count: each task is a question, and its kind is its source. `classes`: answers
-    have classes.
-    """
+    """The figures of all episodes that count: a task is a question, its kind a source. `classes`: answers have some."""
     groups: dict[str, list[Voted]] = {}
     for one, vote in voted:
         if not one.broken:

@@ -46,9 +46,7 @@ class CodingProber:
         return [[None if test is None else (1 if row[column[repr(test)]] else -1) for test in read] for row in table]
 
     async def reference(self, task: Task) -> str | None:
-        """The problem's solution. A data set's solution, which has not been run, counts only if it passes all given
-        tests.
-        """
+        """The problem's solution. A data set's solution has never been run, and must pass all given tests first."""
         problem = problem_of(task.payload)
         if problem.solution is None or problem.source.startswith(TRUSTED):
             return problem.solution

@@ -59,9 +59,7 @@ class Executed(Course):
 
 
 def program_course(episodes: Sequence[Mapping[str, Any]]) -> Executed:
-    """`episodes`: outcome and final_observation of trajectories of one task; episodes without a program are left
-    out.
-    """
+    """`episodes`: outcome and final_observation of one task's trajectories; those without a program are left out."""
     rows = [row for episode in episodes if episode["steps"] and (row := passed(episode["final_observation"]))]
     return Executed(
         episodes=len(rows),

@@ -32,9 +32,7 @@ class Answer(NamedTuple):
 
 
 class Runner:
-    """Programs in one sandbox. Only one event loop may use it. Raises UserError if nothing can be run on this
-    machine.
-    """
+    """Programs in one sandbox. Only one event loop may use it. Raises UserError if nothing can be run here."""
 
     def __init__(self, config: ExecutionConfig, sandbox: Sandbox | None = None) -> None:
         self._config = config
@@ -65,7 +63,7 @@ class Runner:
         return [_answer_of(result, result.value) for result in await self._run(job)]
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
-        """For each test whether the answer is right. A checker program sees all answers in one job. Raises as
+        """For each test whether the answer is right. A checker program gets all answers in one job. Raises as
         `answers`.
         """
         checker = problem.checker

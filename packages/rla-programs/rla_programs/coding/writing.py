@@ -134,9 +134,7 @@ def _written(given: str, wanted: str) -> Written | None:
 
 
 def _section(lines: list[str], titles: dict[int, str], title: str) -> str | None:
-    """The text below the last line with this title: the block that it begins with, or else everything up to the next
-    title.
-    """
+    """The text below the last line with this title: the block that it begins with, or all up to the next title."""
     start = next((index for index, found in reversed(titles.items()) if found == title), None)
     if start is None:
         return None
@@ -159,8 +157,6 @@ def _titles(lines: list[str]) -> dict[int, str]:
 
 
 def _title(line: str) -> str | None:
-    """The title that a line begins with, as in `**Test Input:** 5`, with only markup between the title and its
-    colon.
-    """
+    """The title that a line begins with, as in `**Test Input:** 5`, with only markup between title and colon."""
     name = line[:40].partition(":")[0].strip("*_# \t").lower()
     return name if ":" in line[:40] and name in TITLES else None

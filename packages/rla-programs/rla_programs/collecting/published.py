@@ -73,9 +73,7 @@ def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: N
 
 
 def parts_of_source(path: Path) -> list[Path]:
-    """The parts of a source of conversations, each with a digest of its own: the shard itself, or the files of a
-    folder.
-    """
+    """The parts of a source of conversations, each with its own digest: the shard itself, or the files of a folder."""
     if not path.is_dir() or any((path / name).is_file() for name in (MANIFEST, STARTED)):
         return [path]
     return sorted(one for one in path.iterdir() if one.suffix in KINDS)

@@ -51,9 +51,7 @@ class Dialogue:
         self.sent.append({"role": "assistant", "content": past_reply(answer.text), "tool_calls": calls})
 
     def results(self, texts: Sequence[str], role: str) -> None:
-        """Add results of calls. A server has to be told which call each belongs to; other teachers get them in user
-        turns.
-        """
+        """Add results of calls. A server has to be told which call each belongs to; others get them in user turns."""
         self.said += [ChatMessage(role=role, content=text) for text in texts]
         if len(self._calls) == len(texts):
             self.sent += [

@@ -42,9 +42,7 @@ _slots = itertools.count()
 
 
 class Bubblewrap:
-    """Starts boxes. `as_root`: with root's privileges, else with a user namespace. `numbering`: the controller may set
-    process ids.
-    """
+    """Starts boxes. `as_root`: as root, else with a user namespace. `numbering`: the controller may set process ids."""
 
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
@@ -120,9 +118,7 @@ def processes() -> list[str]:
 
 
 def bound(python: Interpreter) -> list[str]:
-    """The interpreter at its original paths, without other packages, and the files of the system that its library
-    reads.
-    """
+    """The interpreter at its original paths, without other packages, and the system files that its library reads."""
     paths = (*python.folders, *python.files, *filter(os.path.exists, READ))
     above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
     # readable for the user that the controller becomes

@@ -204,9 +204,7 @@ def _enclose(work: str, inodes: int, group: int) -> int:
 
 
 def _look_at_all(folder: str) -> None:
-    """Access the files in a folder and below. Processes may disappear in between, and other file systems may be
-    mounted.
-    """
+    """Access the files in a folder and below. Processes may disappear, and other file systems may be mounted there."""
     with contextlib.suppress(OSError):
         here = os.lstat(folder).st_dev
         for entry in os.scandir(folder):

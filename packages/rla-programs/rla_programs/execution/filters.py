@@ -113,9 +113,7 @@ def _cloning(alone: bool) -> list[Instruction]:
 
 
 def with_head(machine: str, *, alone: bool = False) -> list[Instruction]:
-    """The beginning of every filter: no foreign ABI, no newer system call, no new namespace, no limits of other
-    processes.
-    """
+    """The beginning of every filter: no foreign ABI, newer system call, new namespace or limits of other processes."""
     column, arch = MACHINES[machine]
     code = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, NEWEST + 1), fails(errno.ENOSYS)]

@@ -114,9 +114,7 @@ class Result:
 
 
 class Sandbox(Protocol):
-    """One service for a whole stage. Jobs may be awaited concurrently; at most as many run at once as it has
-    workers.
-    """
+    """One service for a whole stage. Jobs may be awaited concurrently; at most its number of workers run at once."""
 
     async def run(self, job: Job) -> list[Result]:
         """One result for each stdin and each call, in order. Whatever the program does is a result."""

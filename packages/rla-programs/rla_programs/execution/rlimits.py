@@ -50,9 +50,7 @@ def _launch_program(request: LocalRequest) -> Launch:
 
 
 def _held_folder(folder: Path) -> int:
-    """A descriptor whose lock marks the folder as in use as long as this process lives. Raises OSError if it is in
-    use.
-    """
+    """A descriptor whose lock marks the folder as in use while this process lives. Raises OSError if it is in use."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

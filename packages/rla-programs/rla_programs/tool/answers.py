@@ -84,7 +84,7 @@ class Verifier:
             await self._pools.popitem()[1].close()
 
     async def _equal(self, question: Question, answer: str) -> float:
-        """Equal texts and equal numbers need no process. If the question has options, a letter stands for its option's
+        """Equal texts and equal numbers need no process. If there are options, a letter stands for its option's
         text.
         """
         gold, options = alternatives(question.answer), options_in(question.text)

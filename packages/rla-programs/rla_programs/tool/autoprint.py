@@ -56,9 +56,7 @@ def _fenced_inside(source: str) -> str | None:
 
 
 def _last_expression_shown(source: str, tree: ast.Module) -> str:
-    """The program with its last statement, if it is an expression, turned into `_ = (...)` and a line that prints
-    `_`.
-    """
+    """The program with a last statement that is an expression turned into `_ = (...)` and a line that prints `_`."""
     if not tree.body or not isinstance(last := tree.body[-1], ast.Expr) or prints(last.value):
         return source
     assert last.end_lineno is not None and last.end_col_offset is not None  # set for parsed code

@@ -52,9 +52,7 @@ def decoration_of(source: str, ability: str) -> str:
 
 
 def shown_question(question: Question, *, published: bool, tool: bool = True) -> str:
-    """The text that the policy reads: the question alone, or with the decoration of its source. `tool`: whether the
-    policy has one.
-    """
+    """The text for the policy: the question alone, or decorated by its source. `tool`: whether the policy has one."""
     if not published:
         return question.text
     form = {"choice": LETTER, "math": NUMBER, "number": NUMBER}.get(question.check, "")

@@ -155,9 +155,7 @@ class Tool:
         return task_likeness(task)
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """Questions of a family are proven when they are made; questions that a language model has written, by
-        programs.
-        """
+        """Questions of a family are proven when they are made; those that a language model has written, by programs."""
         own = tool_params(config)
         return AnswerProof(PythonTool(own.execution), ask=ask, solvers=own.solvers, agreement=own.agreement)
 

@@ -65,9 +65,7 @@ def nearest_rank(values: list[float], share: float) -> float:
 
 
 class PythonTool:
-    """One sandbox for all episodes of a stage. Only one event loop may use it. Raises UserError if nothing can be run
-    here.
-    """
+    """One sandbox for all episodes of a stage, used by one event loop. Raises UserError if nothing can be run here."""
 
     def __init__(
         self,

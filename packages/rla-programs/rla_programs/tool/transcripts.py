@@ -55,9 +55,7 @@ def _results_in(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _result_starts(text: str) -> Iterator[int]:
-    """Begins of results. A thought may contain the tag, and so may the program of a call, unless the call cannot be
-    parsed.
-    """
+    """Begins of results. A thought may contain the tag, and so may the program of a call that can be parsed."""
     tags = list(TAG.finditer(text))
     opened = [tag.start() for tag in tags if not closes(tag)]
     closed = [tag.end() for tag in tags if closes(tag)]

@@ -22,9 +22,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class PoolEngine:
-    """An engine as seen by this stage. `open`: the stage holds the lease; `asked`: numbers of its unanswered
-    requests.
-    """
+    """An engine as seen by this stage. `open`: the stage holds the lease; `asked`: its unanswered requests."""
 
     ref: EngineActorRef
     open: bool = False

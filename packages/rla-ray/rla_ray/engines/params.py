@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayEngines:
-    """`generator.own`: which engines to run, how many, and on which cluster. No output depends on their number or
-    place.
-    """
+    """`generator.own`: which engines to run, how many, on which cluster. No output depends on their number or place."""
 
     engine: Literal["vllm", "transformers", "scripted"] = "vllm"  # the backend that each of them runs
     # number of engines; 0: one per tensor_parallel GPUs of the cluster, or one per node without GPUs

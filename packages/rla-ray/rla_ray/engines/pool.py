@@ -145,8 +145,8 @@ class RayGenerator:
         return engine.opening
 
     def _opened(self, engine: PoolEngine) -> int | None:
-        """The context length of an engine whose opening call has ended; None if it is lost or in use, or has to be
-        asked again.
+        """The context length of an engine whose opening call has ended; None if it is lost, in use, or must be asked
+        again.
         """
         from ray.exceptions import RayError
 
@@ -249,9 +249,7 @@ class RayGenerator:
         return held > (len(self._engines) + 1) // 2 or (quiet and not engine.gone)
 
     async def _reopen(self, engine: PoolEngine) -> None:
-        """Open the lease of a lost engine again. Raises RayError if the engine is not back yet, UserError if it
-        refuses.
-        """
+        """Open the lease of a lost engine again. Raises RayError if it is not back yet, UserError if it refuses."""
         while not engine.open:
             if not self._asked:
                 await asyncio.sleep(RETRY)

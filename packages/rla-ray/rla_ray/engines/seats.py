@@ -210,9 +210,7 @@ async def _prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The contents of a model folder: the digest of its weights or of its base, the engine's `place`, and the
-    adapter.
-    """
+    """The contents of a model folder: the digest of its weights or base, the engine's `place`, and the adapter."""
 
     weights: str
     place: str

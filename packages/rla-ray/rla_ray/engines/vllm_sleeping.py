@@ -42,9 +42,7 @@ class SleepingVllm(VllmGenerator):
 
 
 def free_bytes(proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory that this process may still use: the host's available memory, or the rest of its container's
-    limit.
-    """
+    """Bytes of memory that this process may still use, by the host's available memory or its container's limit."""
     lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
     free = next(int(words[1]) << 10 for words in lines if words[0] == "MemAvailable:")
     try:

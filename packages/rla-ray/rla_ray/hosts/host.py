@@ -59,9 +59,7 @@ class EnvironmentHost:
         self._made: Environments | None = None
 
     async def begin(self) -> PoolMessage:
-        """End all episodes and get ready for new ones: `{"ready": true}`, or `{"refused": reason}` with the node's
-        name.
-        """
+        """End all episodes, ready for new ones: `{"ready": true}`, or `{"refused": reason}` with the node's name."""
         await self.close()
         os.environ[CORES] = str(self._cores)
         with suppress(OSError):  # a node need not see the stage's folder

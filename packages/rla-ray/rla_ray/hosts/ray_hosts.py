@@ -83,9 +83,7 @@ def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tup
 
 
 async def _said_or_lost(call: Any) -> Any:
-    """Await an actor's answer. Raises Lost if Ray cannot reach the actor; exceptions of the actor itself pass
-    through.
-    """
+    """Await an actor's answer. Raises Lost if Ray cannot reach the actor, and the actor's own exceptions."""
     from ray.exceptions import RayError, RayTaskError
 
     try:

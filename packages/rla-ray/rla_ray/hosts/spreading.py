@@ -69,9 +69,7 @@ class KnownHost:
 
 @dataclass(slots=True, eq=False)
 class HostSeat:
-    """An episode's place on an actor. `abilities`: the optional methods of its environment, besides `reset` and
-    `step`.
-    """
+    """An episode's place on an actor. `abilities`: the environment's optional methods, besides `reset` and `step`."""
 
     host: KnownHost
     number: int
@@ -157,9 +155,7 @@ class HostPool:
             raise
 
     async def start(self) -> HostSeat:
-        """A seat for a place that the caller already holds. Raises UserError if all actors stay lost, or if one
-        refuses.
-        """
+        """A seat for a place that the caller already holds. Raises UserError if all actors stay lost or one refuses."""
         host = await self._least_busy()
         seat = HostSeat(host, next(self._numbers))
         host.open.add(seat.number)

@@ -131,9 +131,7 @@ def page_edit_values(edit: str) -> dict[str, Any]:
 
 
 def _checked_parameters(page: str, given: Mapping[str, Any]) -> Mapping[str, int]:
-    """Parameters that the table allows. Raises RejectedEdit for other names and values, and for pages of another
-    folder.
-    """
+    """Parameters that the table allows. Raises RejectedEdit for other names, values, and pages of another folder."""
     if not are_parameters(page, given) or (given and not latest_desk().pool.settings(page, {})):
         raise RejectedEdit(f"{page} has no such parameters, or not these values of them")
     return given

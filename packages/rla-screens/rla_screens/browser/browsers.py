@@ -53,7 +53,7 @@ class BrowserPool:
         self._tasks = set[asyncio.Task[Any]]()
 
     def begins_again(self, page: str) -> bool:
-        """Whether an open page can begin another episode without being reloaded, because it keeps no state of the last
+        """Whether an open page can begin another episode without a reload, because it keeps no state of the last
         one.
         """
         return page not in KEEPING and not self.own.folder

@@ -41,7 +41,7 @@ class PageDeed:
 
 
 async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
-    """Scroll the element into view and carry out the deed. Returns whether its elements exist. Raises as `BrowserPage`
+    """Scroll to the element and carry out the deed. Returns whether its elements exist. Raises as `BrowserPage`
     does.
     """
     if deed.kind is DeedKind.PRESS:
@@ -70,9 +70,7 @@ async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
 
 
 def keys_of(element: PageElement, text: str) -> str:
-    """The keys that enter a text. In a field for times of day white space would open a picker, and hours have two
-    digits.
-    """
+    """The keys that enter a text. In a field for times white space would open a picker, and hours have two digits."""
     found = CLOCK.fullmatch(text)
     if element.kind != "time" or found is None:
         return text

@@ -58,16 +58,12 @@ async def page_answering(seconds: float) -> AsyncIterator[None]:
 
 
 def _own_file(folder: Path) -> re.Pattern[str]:
-    """A pattern for addresses to refuse: everything but files of `folder`, and data and blobs that a page makes
-    itself.
-    """
+    """A pattern for addresses to refuse: all but files of `folder`, and data and blobs that a page makes itself."""
     return re.compile(f"^(?!{re.escape(folder.as_uri())}/|data:|blob:|about:)")
 
 
 class BrowserPage:
-    """A page in a context. Methods other than `opened` raise PageLost or playwright's own errors: see
-    `page_answering`.
-    """
+    """A page in a context. Methods except `opened` raise PageLost or playwright's own errors: see `page_answering`."""
 
     def __init__(self, context: BrowserContext, page: Page, folder: Path, *, step_ms: int) -> None:
         self.context, self._page, self._step_ms = context, page, step_ms
@@ -179,9 +175,7 @@ class BrowserPage:
         return await self._page.evaluate(CALL, [name, list(given)])
 
     async def _document(self, route: Route) -> None:
-        """After the start, navigation is aborted. Before, documents of the folder are loaded with a policy that forbids
-        workers.
-        """
+        """After the start, navigation is aborted. Before, documents are loaded with a policy that forbids workers."""
         address = route.request.url
         if not route.request.is_navigation_request():
             return await route.fallback()

@@ -116,9 +116,7 @@ async def launched_browser(
 
 
 async def started_driver(*, longest_s: float) -> RunningDriver:
-    """Raises UserError if playwright is not installed or there is no space for files, and PageLost if it does not
-    start.
-    """
+    """Raises UserError without playwright or without space for files, and PageLost if the driver does not start."""
     try:
         from playwright.async_api import async_playwright
     except ImportError:

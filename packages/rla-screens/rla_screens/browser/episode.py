@@ -37,9 +37,7 @@ class BrowserView(Protocol):
     """How a mode shows a page, and carries out the policy's actions. Both methods raise as `BrowserPage` does."""
 
     async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        """Text, commands, pictures and place; the episode adds its own status. `first`: include the task's
-        instruction.
-        """
+        """Text, commands, pictures and place; the episode adds its own status. `first`: include the instruction."""
         ...
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted: ...

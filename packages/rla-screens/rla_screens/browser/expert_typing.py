@@ -226,8 +226,6 @@ def searched(state: PageState) -> PageDeed | None:
 
 
 def _page_is_open(state: PageState, wanted: int) -> bool:
-    """Whether a page of results is open: its link keeps the focus after a click. The first page is open from the
-    start.
-    """
+    """Whether a page of results is open: after a click its link keeps the focus. The first page is open at once."""
     opened = next((one for one in state.elements if one.role == "link" and one.text.isdigit() and one.focused), None)
     return int(opened.text) == wanted if opened is not None else wanted == 1

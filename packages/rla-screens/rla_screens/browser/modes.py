@@ -13,9 +13,7 @@ from rla_screens.browser.text_view import TextView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMode:
-    """`threshold`: `env.reward_threshold`, which decides if `success` is `score`. `max_steps`: `env.max_steps`, 0 if
-    unknown.
-    """
+    """`threshold`: `env.reward_threshold`, which decides if `success` is `score`. `max_steps`: 0 if unknown."""
 
     view: BrowserView
     success: Success

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParameter:
-    """`name`: the page's variable. `usual`: its value in the package's page. `values`: from easy to hard, `usual`
-    included.
+    """`name`: the page's variable. `usual`: its value in the package's page. `values`: all values, from easy to
+    hard.
     """
 
     name: str

@@ -120,9 +120,7 @@ def playable_pages(folder: Path) -> tuple[str, ...]:
 
 
 def page_file(folder: Path, page: str) -> Path:
-    """The file of a page that can be played. Raises UserError for any other name, because tasks may come from
-    anywhere.
-    """
+    """The file of a page that can be played. Raises UserError for any other name: tasks may come from anywhere."""
     if page not in playable_pages(folder):
         raise UserError(f"{page!r} is not a page of {folder}, or depends on the clock; make new tasks of other pages")
     return folder / "miniwob" / f"{page}.html"
@@ -141,9 +139,7 @@ def neighbour_pages(page: str, *, harder: bool) -> tuple[str, ...]:
 
 
 def pages_of_kinds(kinds: Iterable[str], folder: Path, *, key: str = "tasks.kinds") -> tuple[str, ...]:
-    """The pages named by `kinds`, which are pages or families, in order. Raises UserError that names `key` for
-    others.
-    """
+    """The pages that `kinds` names, as pages or families, in order. Raises UserError that names `key` for others."""
     there, found = set(playable_pages(folder)), dict[str, None]()
     for kind in kinds:
         named = FAMILIES.get(kind, (kind,))

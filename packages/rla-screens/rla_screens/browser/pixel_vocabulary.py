@@ -1,6 +1,4 @@
-"""Texts that a small new model may have to read and write in the mode `pixels`: instructions of pages, and short
-words.
-"""
+"""Texts that a small new model may have to read and write in the mode `pixels`: instructions and short words."""
 
 from __future__ import annotations
 

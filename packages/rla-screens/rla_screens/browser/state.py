@@ -87,8 +87,8 @@ class PageState:
         return next((one for one in self.elements if ref and one.ref == ref), None)
 
     def look(self) -> str:
-        """Digest of the appearance: the state's digest, and the places of elements, rounded to LOOK pixels, and their
-        colours.
+        """Digest of the appearance: the state's digest, and the elements' colours and places, rounded to LOOK
+        pixels.
         """
         seen = [[round(side / LOOK) for side in one.box] + [one.color] for one in self.elements]
         return hashlib.sha256(json.dumps([self.digest(), seen]).encode()).hexdigest()[:16]

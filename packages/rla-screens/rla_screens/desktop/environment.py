@@ -46,8 +46,8 @@ class Desktop:
         check_desktop(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Our own scenes for `tasks.kinds`, which are domains (files, text, preferences, spreadsheets) or names; there
-        are few.
+        """Our own scenes for `tasks.kinds`: domains (files, text, preferences, spreadsheets) or names. There are
+        few.
         """
         return desktop_tasks(
             config.tasks.kinds_of(split),

@@ -6,9 +6,7 @@ from typing import Self
 
 
 class FoundFile(bytes):
-    """`name`: its file name, which comes from the task's data. `beside`: files in the same folder that a metric may
-    read.
-    """
+    """`name`: its file name, which comes from the task's data. `beside`: files next to it that a metric may read."""
 
     name: str
     beside: tuple[FoundFile, ...]

@@ -16,9 +16,7 @@ Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any
 
 
 async def _files(given: Mapping[str, Any], had: Callable[[str], Awaitable[bytes | None]]) -> Any:
-    """A file, or of several (`multi`) those that `gives` selects; the others are its neighbours, by their names
-    (`dest`).
-    """
+    """A file, or of several (`multi`) those that `gives` selects; the others are its neighbours, named by `dest`."""
     if not given.get("multi"):
         path = str(given["path"])
         return FoundFile.of(await had(path), name=file_name(given.get("dest"), path))

@@ -42,9 +42,7 @@ def walls_of(own: DesktopParams) -> Walls:
 
 
 def links_of(program: Path) -> list[str]:
-    """The targets of a program's symbolic links, step by step: a virtual environment's Python links to another
-    installation.
-    """
+    """The targets of a program's links, step by step: a virtual environment's Python links to another installation."""
     found: list[str] = []
     while program.is_symlink() and len(found) < MOST_LINKS:
         program = Path(os.path.normpath(program.parent / program.readlink()))

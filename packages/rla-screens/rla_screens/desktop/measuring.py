@@ -71,9 +71,7 @@ OURS = frozenset({"check_lines", "check_cells"})  # that OSWorld does not have
 
 
 def metric_score(name: str, result: Any, expected: Any, options: Mapping[str, Any], *, has_expected: bool) -> float:
-    """0 if nothing was found, or if it cannot be parsed. Raises LookupError, TypeError and AttributeError for malformed
-    rules.
-    """
+    """0 if nothing was found or parsed. Raises LookupError, TypeError and AttributeError for malformed rules."""
     if result is None:
         return 0.0
     given = (result, expected) if has_expected else (result,)

@@ -15,9 +15,7 @@ SMALLEST = 4.0  # pixels of the radius of a mark
 
 
 def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
-    """The picture with a ring and a dot at one place, or with an arrow between two. Raises UserError for a damaged
-    picture.
-    """
+    """The picture with a ring and a dot at one place, or an arrow between two. Raises UserError if it is damaged."""
     from PIL import ImageDraw
 
     picture = decoded_picture(png)

@@ -79,9 +79,7 @@ class Design:
 
 
 def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Design:
-    """Read and check a design. `overrides` replace shared params. Raises UserError that names the file and the
-    fault.
-    """
+    """Read and check a design; `overrides` replace shared params. Raises UserError that names file and fault."""
     read = read_mapping(path, remedy="give --design one such as " + str(PIPELINES / "ablation.yaml"))
     _refuse_malformed(path, read)
     params = path.parent / read["params"] if "params" in read else resource("params.yaml")
@@ -165,9 +163,7 @@ def merged_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
-    """The arms with these names, in the order of the design; all arms if `only` is empty. Raises UserError for an
-    unknown name.
-    """
+    """The arms with these names, in the design's order; all if `only` is empty. Raises UserError for unknown names."""
     unknown = set(only) - {arm.name for arm in design.arms}
     if unknown:
         known = ", ".join(arm.name for arm in design.arms)

@@ -73,9 +73,7 @@ class ArmOutcome:
 
 
 def compared_with(found: ArmOutcome, arms: Sequence[ArmOutcome], baseline: str) -> ArmOutcome | None:
-    """The arm that `found` is compared with: the one that the design names, else the baseline. None for the baseline
-    itself.
-    """
+    """The arm that `found` is compared with: the one in the design, else the baseline. None for the baseline."""
     name = found.arm.against or baseline
     return next((other for other in arms if other.arm.name == name and other is not found), None)
 

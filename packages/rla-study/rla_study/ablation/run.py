@@ -32,9 +32,7 @@ Say = Callable[[str], None]
 def run_ablation(
     design: Design, root: Path, *, jobs: int, only: Sequence[str] = (), seeds: Sequence[int] = (), say: Say
 ) -> None:
-    """Run everything that is not done yet. Raises UserError for unknown arms and seeds, and at the end if an arm
-    failed.
-    """
+    """Run everything that is not done yet. Raises UserError for unknown arms and seeds, or if an arm failed."""
     arms = chosen_arms(design, only)
     if set(seeds) - set(design.seeds):
         known = ", ".join(map(str, design.seeds))
@@ -64,9 +62,7 @@ def run_ablation(
 
 @contextmanager
 def alone(root: Path, say: Say) -> Iterator[None]:
-    """Hold a lock, so that only one call at a time makes starts and folders of arms below `root`. Waits for the
-    lock.
-    """
+    """Hold a lock, so that one call at a time makes starts and folders of arms below `root`. Waits for the lock."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOCK).open("w") as held:
         try:

@@ -27,9 +27,7 @@ OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held
 
 
 def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
-    """The table of all arms. With several held-out splits there is also a table for each further one, with success
-    only.
-    """
+    """The table of all arms. With several held-out splits each further one has a table too, with success only."""
     main, splits = arms_table(arms, baseline=baseline, at=at), held_out_names(arms)
     if not splits:
         return [main]
@@ -118,9 +116,7 @@ Read = tuple[ArmOutcome, Sequence[int]]  # an arm, and the iterations at which i
 
 
 def _paired_difference(after: Read, before: Read) -> Interval:
-    """Success of `after` minus success of `before`, on the tasks that both have, paired by seed if their seeds are
-    paired.
-    """
+    """Success of `after` minus success of `before`, on the tasks that both have, paired by seed if possible."""
     tasks = shared_tasks(*after) & shared_tasks(*before)
     paired = paired_seeds(after[0], before[0])
     difference = bootstrap.seed_by_seed_difference if paired else bootstrap.seed_difference

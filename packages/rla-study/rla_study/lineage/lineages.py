@@ -105,9 +105,7 @@ def _slot_lineage(
 
 
 def _fields_of(env: str) -> frozenset[str]:
-    """The fields that edits of an environment may have; empty if the environment is not installed or does not change
-    tasks.
-    """
+    """The fields that edits of an environment may have; empty if it is not installed or does not change tasks."""
     try:
         chosen = environment(env)
     except UserError:
@@ -151,9 +149,7 @@ def overview(found: Mapping[str, Lineage]) -> Table:
 
 
 def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
-    """The tables of one slot: its tasks, and its measurements. `refused`: with all proposals that gave no valid
-    task.
-    """
+    """The tables of one slot: its tasks, and its measurements. `refused`: with proposals that gave no valid task."""
     root = entry.root
     made: list[tuple[int, tuple[str, ...]]] = [
         (0, ("0", "root", root["task_id"], "", root["instruction"], "", "", ABSENT, ABSENT, ""))

@@ -44,9 +44,7 @@ class DifferenceSpread:
     evaluation: float = 0.0
 
     def variance(self, *, seeds: int, games: int, times: float = 1.0) -> float:
-        """Variance of the mean over seeds and games. `times`: episodes per game, as a multiple of those behind these
-        figures.
-        """
+        """Variance of the mean over seeds and games. `times`: episodes per game, as a multiple of those played."""
         return self.seed / seeds + self.game / games + (self.cell + self.evaluation / times) / (seeds * games)
 
     def of_one_seed(self, *, games: int, times: float = 1.0) -> float:

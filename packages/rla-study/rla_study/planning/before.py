@@ -46,9 +46,7 @@ def this_machine() -> Machine:
 
 
 def gpu_bytes() -> list[float]:
-    """Bytes of memory of each visible GPU, from the driver, because torch would open a context on the GPU and keep
-    it.
-    """
+    """Bytes of memory of each visible GPU, from the driver, because torch would open and keep a context on it."""
     chosen = visible_gpus() if "CUDA_VISIBLE_DEVICES" in os.environ else None
     if chosen == []:
         return []

@@ -77,9 +77,7 @@ def run_bytes(models: list[CheckpointBytes], *, shards: float, iterations: int, 
 
 
 def whole_and_exported(iterations: int, config: CheckpointsConfig) -> tuple[int, int]:
-    """The largest number of complete checkpoints, including the one being written, and how many more keep only
-    `model/`.
-    """
+    """The largest number of complete checkpoints, with the one being written, and how many more keep `model/`."""
     whole = set(range(max(1, iterations - config.keep), iterations + 1))
     exported = {i for i in range(1, iterations + 1) if config.export_every and i % config.export_every == 0}
     return len(whole), len(exported - whole)

@@ -76,9 +76,7 @@ def training_bytes(
 
 
 def _copies(shape: ModelShape, config: TrainConfig, launched: Launched, *, mixed: bool) -> float:
-    """Bytes of the weights in the precision of the computation. A sharded model gathers the next layer while one is
-    computed.
-    """
+    """Bytes of the weights in the precision of the computation. A sharded model gathers one layer ahead."""
     if launched.spread:
         weight = 2 if mixed else 4
         gradient = 0 if config.lora.rank else weight + 4  # gathered, and as fp32 for the sum over processes
@@ -101,9 +99,7 @@ def inference_bytes(shape: ModelShape, *, dtype: str, held_tokens: int, tensor_p
 
 
 def held_tokens(shape: ModelShape, *, dtype: str, budget: float, tensor_parallel: int) -> int:
-    """The number of tokens whose keys and values fit into `budget` bytes of each GPU; negative if the weights do not
-    fit.
-    """
+    """Tokens whose keys and values fit into `budget` bytes of each GPU; negative if the weights do not fit."""
     width = BYTES[dtype]
     left = budget * tensor_parallel - ENGINE * tensor_parallel - shape.weights * width
     return int(left // shape.cache_bytes(width))

@@ -49,9 +49,7 @@ def episode_steps(config: Config, guesses: Guesses) -> int:
 
 
 def played(config: Config, guesses: Guesses, episodes: int) -> Tokens:
-    """Tokens of `episodes` episodes. A growing dialogue reads each token once; a window reads its whole prompt at every
-    step.
-    """
+    """Tokens of `episodes` episodes. A growing dialogue reads each token once, a window its whole prompt per step."""
     steps, reply = episode_steps(config, guesses), guesses.reply * config.policy.max_tokens
     written = steps * reply
     if config.policy.history == "full":
@@ -90,9 +88,7 @@ def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
 
 
 def training_flops(shape: ModelShape, tokens: Tokens, config: TrainConfig) -> float:
-    """FLOPs of all updates of an iteration. Frozen weights have no gradient, so two forward passes count in place of
-    three.
-    """
+    """FLOPs of all updates of an iteration. Frozen weights have no gradient: two forward passes in place of three."""
     forward = inference_flops(shape, tokens)
     once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old == "trainer")
     scored = int(once) + int(config.old == "trainer")

@@ -196,9 +196,7 @@ def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, A
 
 
 def costs(found: Timeline, price: float) -> dict[str, float]:
-    """The cost of the GPUs, for all the wall time and for the busy time alone. Raises UserError if no call used a
-    GPU.
-    """
+    """The GPUs' cost, for all the wall time and for the busy time alone. Raises UserError if no call used a GPU."""
     if not found.gpus:
         raise UserError("--price is for GPUs, and no call of this run has used one; leave --price out")
     return {

@@ -37,9 +37,7 @@ def _shown_argument(value: Any) -> str:
 
 
 def told_result_of(episode: str, step: ShownStep, text: str) -> Any:
-    """The results of all calls of a reply in one message, that of the first call, because they were observed as one
-    text.
-    """
+    """The results of all calls of a reply in one message, the first call's: they were observed as one text."""
     from inspect_ai.model import ChatMessageTool
 
     first = inspect_calls(episode, step) or []

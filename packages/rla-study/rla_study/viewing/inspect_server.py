@@ -84,9 +84,7 @@ def refuse_taken(port: int) -> None:
 
 
 def _wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Raises UserError with the last line of `log` if the process ends, or if it does not answer within STARTS
-    seconds.
-    """
+    """Raises UserError with the last line of `log` if the process ends, or after STARTS seconds without an answer."""
     end = time.monotonic() + STARTS
     while process.poll() is None and time.monotonic() < end:
         try:
@@ -100,9 +98,7 @@ def _wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path)
 
 
 def follow(server: InspectViewer, look: Callable[[], Path | None], *, interval: float = INTERVAL) -> None:
-    """Call `look`, which returns a new log, every `interval` seconds until interrupted. Raises UserError if the viewer
-    ends.
-    """
+    """Call `look`, which returns a new log, every `interval` seconds. Raises UserError if the viewer ends."""
     while True:
         try:
             server.process.wait(interval)

@@ -132,9 +132,7 @@ def reads(order: Order) -> Iterator[RowRead]:
 
 
 def problem_reader(order: Order, columns: Row, where: str) -> Reader:
-    """Reader for rows of programming problems, in the named layout, or in the layout that the first row's columns
-    indicate.
-    """
+    """Reads rows of programming problems in the named layout, or in the one that the first row's columns indicate."""
     layout = data_layout_of(columns, where=where) if order.layout is None else layout_named(order.layout)
     return lambda row: with_small_tests(layout.read(row), order)
 

@@ -18,8 +18,8 @@ STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def bounded_json(text: str, *, values: int = MOST_VALUES) -> Any:
-    """The value of a JSON text. Raises `InvalidProblem` if it is too large, `ValueError` and RecursionError if it
-    cannot be parsed.
+    """The value of a JSON text. Raises `InvalidProblem` if it is too large, ValueError and RecursionError if
+    invalid.
     """
     if len(text) > MOST_CHARACTERS:
         raise InvalidProblem(f"a JSON text of more than {MOST_CHARACTERS >> 20} million characters")

@@ -18,9 +18,7 @@ NAME = re.compile(r"hub:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P
 
 
 def fetched(source: str, split: str) -> list[Path]:
-    """Local copies of the data set's files. Raises `UserError` if the data set, its files or the network are not
-    available.
-    """
+    """Local copies of the data set's files. Raises `UserError` without the data set, its files or the network."""
     named = NAME.fullmatch(source)
     if named is None:
         raise UserError(f"{source}: not of the form hub:owner/name[@revision][:folder or file]")

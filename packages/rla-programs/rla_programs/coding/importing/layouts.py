@@ -15,8 +15,8 @@ from rla_programs.coding.importing.mbpp import mbpp
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Columns that no other layout has together, and a function that makes a problem of a row (or raises
-    `InvalidProblem`).
+    """Columns that no other layout has together, and the function that makes a row a problem or raises
+    InvalidProblem.
     """
 
     columns: frozenset[str]

@@ -58,15 +58,13 @@ class QuestionFamily(Protocol):
     def item(self, levels: Mapping[str, int], seed: int, index: int) -> Made: ...
 
     def slipped(self, levels: Mapping[str, int], seed: int, index: int, rng: random.Random) -> Made | None:
-        """The item with one character of its values copied wrongly, so that the answer changes. None if no such slip
-        was found.
+        """The item with one character of its values copied wrongly and so another answer; None if there is no such
+        slip.
         """
         ...
 
     def printed(self, program: str) -> str | None:
-        """The output of `program`, without running it; None if it does not match the family's program, or takes
-        long.
-        """
+        """The output of `program`, without running it; None if it does not match the family, or takes long."""
         ...
 
 

@@ -102,9 +102,7 @@ DIGITS = Gapped(
 
 
 def _with_divisor(levels: Levels, rng: random.Random) -> Sequence[str]:
-    """Two numbers whose greatest common divisor has the digits of its level; for independently drawn numbers it is
-    mostly 1.
-    """
+    """Two numbers whose greatest common divisor has the digits of its level. Drawn independently, it is mostly 1."""
     divisor = number_of_digits(2 + levels["divisor"], rng)
     while True:
         ones = [number_of_digits(2 + levels["rest"], rng) for _ in range(2)]

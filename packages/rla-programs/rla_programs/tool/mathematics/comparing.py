@@ -143,9 +143,7 @@ def _same_value(truth: Reading, answer: Reading) -> bool:
 
 
 def _rounds_to(exact: Reading, decimal: Reading) -> bool:
-    """Whether a decimal is the other number, rounded to its number of digits; with few digits it stands for itself
-    only.
-    """
+    """Whether a decimal is the other number, rounded to its digits; with few digits it stands for itself only."""
     if decimal.rounded is None or (exact.rounded and exact.rounded.digits < decimal.rounded.digits):
         return False
     places, digits, exponent = decimal.rounded

@@ -1,3 +1,1 @@
-"""Programs that run on a machine, inside its sandbox: they use the standard library only, and no other part of
-`rla`.
-"""
+"""Programs that run on a machine, inside its sandbox: they use only the standard library, and nothing of `rla`."""

@@ -34,9 +34,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages belong to this Python
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRequest:
-    """`asked`: the query of the URL. `values`: the fields of the body. `files`: uploads by the names of their
-    fields.
-    """
+    """`asked`: the query of the URL. `values`: the fields of the body. `files`: uploads by their field's name."""
 
     method: str
     path: str

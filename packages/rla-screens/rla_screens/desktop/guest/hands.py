@@ -151,9 +151,7 @@ class Hands:
             time.sleep(PAUSE_S / 4)
 
     def _chord(self, names: Sequence[str], motion: str) -> None:
-        """Press keys in order and release them in reverse. A key that the keyboard does not have is written as a
-        character.
-        """
+        """Press keys in order and release them in reverse. A key that the keyboard lacks is written as a character."""
         if motion == "press" and len(names) == 1 and len(names[0]) == 1 and names[0] not in KEYS:
             return self._screen.write(names[0])
         keys = [keysym_of(name) for name in names]

@@ -28,9 +28,7 @@ def undumpable() -> None:
 
 @dataclass(frozen=True)
 class PythonCall:
-    """`kind`: c or m for the option that ends the options, with its value in `given`; else `given` is a script, "" for
-    stdin.
-    """
+    """`kind`: c or m for the option that ends the options, and `given` its value; else a script, "" for stdin."""
 
     options: list[str]
     kind: str
@@ -39,9 +37,7 @@ class PythonCall:
 
     @property
     def looks_beside(self) -> bool:
-        """Whether it imports from a folder of the user's on purpose: a script does, or a module outside the standard
-        library.
-        """
+        """Whether it imports from the user's folders on purpose: a script, or a module outside the standard library."""
         own_module = self.kind == "m" and self.program.partition(".")[0] not in sys.stdlib_module_names
         return own_module or (self.kind == "" and self.program not in ("", "-"))
 

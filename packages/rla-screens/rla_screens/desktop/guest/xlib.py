@@ -167,9 +167,7 @@ class Screen:
             self.key(SHIFT, False)
 
     def _borrowed(self, keysym: int) -> int:
-        """A spare key for a character that the keyboard does not have. Applications learn of the change a little
-        later.
-        """
+        """A spare key for a character that the keyboard lacks. Applications learn of the change a little later."""
         if keysym not in self._lent:
             free = [code for code in self._spare if code not in self._lent.values()]
             code = free[0] if free else self._lent.pop(next(iter(self._lent)))
