@@ -66,17 +66,17 @@ def test_tools_may_be_a_list_or_its_json_text(tools: Any) -> None:
 @pytest.mark.parametrize(
     ("messages", "fault"),
     [
-        ("Add.", "no list"),
+        ("Add.", "not a list"),
         ([USER], "nobody replies"),
         ([{"role": "critic", "content": "x"}, ANSWER], "whose role"),
         ([{"role": ["user"], "content": "x"}, ANSWER], "whose role"),
         ([{"from": "critic", "value": "x"}, ANSWER], "whose role"),
-        ([USER, {"role": "assistant", "content": [{"type": "image_url", "image_url": "x"}]}], "no text"),
-        ([USER, {"from": "function_call", "value": "no JSON"}], "no JSON"),
+        ([USER, {"role": "assistant", "content": [{"type": "image_url", "image_url": "x"}]}], "not text"),
+        ([USER, {"from": "function_call", "value": "no JSON"}], "not JSON"),
         ([USER, {"role": "system", "content": "x"}, ANSWER], "not the first"),
-        ([USER, {"role": "assistant", "content": [{"type": "text"}]}], "no text"),
-        ([USER, asking(call("{"))], "no JSON"),
-        ([USER, asking(call("[1]"))], "no object"),
+        ([USER, {"role": "assistant", "content": [{"type": "text"}]}], "not text"),
+        ([USER, asking(call("{"))], "not JSON"),
+        ([USER, asking(call("[1]"))], "not an object"),
         ([USER, asking({"function": {"arguments": "{}"}})], "without a name"),
         ([{**USER, "tool_calls": [call("{}")]}, ANSWER], "role user"),
     ],
@@ -117,7 +117,7 @@ def test_a_source_without_any_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither a conversations shard nor a file"):
         conversations_at(tmp_path / "own.csv")
     (tmp_path / "own.jsonl").write_text("{")
-    with pytest.raises(UserError, match="line 1 is no JSON in UTF-8"):
+    with pytest.raises(UserError, match="line 1 is not JSON in UTF-8"):
         conversations_at(tmp_path / "own.jsonl")
 
 

@@ -159,7 +159,7 @@ def test_what_the_user_can_mend_is_not_tried_again(alone: Path, tmp_path: Path, 
 
 
 def test_a_worker_that_is_lost_again_ends_the_stage(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
-    with pytest.raises(UserError, match=r"launch.own.restarts is 0; .* call the same again"):
+    with pytest.raises(UserError, match=r"launch.own.restarts is 0; .* repeat the call"):
         trained(alone, tmp_path, "worker", on_workers(nodes, 2, "launch.own.restarts=0"))
     assert not (tmp_path / "out").exists()
     assert [path.name for path in (tmp_path / "out.partial").glob("update-*")] == ["update-000002"]
