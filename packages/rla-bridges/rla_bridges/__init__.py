@@ -1,1 +1,1 @@
-"""Environments of other projects as environments of rla, and those of rla as an OpenEnv server."""
+"""Environments of other projects as environments of rla, and environments of rla as an OpenEnv server."""

@@ -1,4 +1,4 @@
-"""JSON as models write it: real line breaks in a text, and a single backslash that begins no escape (`"\\d+"`)."""
+"""JSON as models write it: raw line breaks in strings, and single backslashes that begin no escape (`"\\d+"`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DECODER = json.JSONDecoder(strict=False)
 
 
 def lenient_decode(text: str, start: int = 0) -> tuple[Any, int]:
-    """The value that begins at `start`, and where the text goes on after it. Raises ValueError (JSONDecodeError but for
+    """The value that begins at `start`, and the position after it. Raises ValueError (JSONDecodeError, except for
     integers of thousands of digits) and RecursionError.
     """
     try:
@@ -26,7 +26,7 @@ def lenient_decode(text: str, start: int = 0) -> tuple[Any, int]:
 
 
 def lenient_loads(text: str) -> Any:
-    """The value that a text is, white space around it left out. Raises as `lenient_decode` does."""
+    """The value of a text, without surrounding white space. Raises as `lenient_decode` does."""
     stripped = text.strip()
     value, end = lenient_decode(stripped)
     if end < len(stripped):
@@ -35,7 +35,7 @@ def lenient_loads(text: str) -> Any:
 
 
 def _string(text: str, start: int, strict: bool = False) -> tuple[str, int]:
-    """A text from behind its opening quote: backslashes that escape nothing are doubled."""
+    """A string from behind its opening quote, in which backslashes that escape nothing are doubled."""
     found = STRING.match(text, start)
     if found is None:
         raise json.JSONDecodeError("Unterminated string starting at", text, start - 1)

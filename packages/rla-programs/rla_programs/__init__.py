@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-PIPELINES = Path(__file__).with_name("pipelines")  # what `rla init --pipeline` offers
+PIPELINES = Path(__file__).with_name("pipelines")  # the parameter files that `rla init --pipeline` offers

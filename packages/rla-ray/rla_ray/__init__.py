@@ -1,1 +1,1 @@
-"""Ray: engines that stay loaded, training over nodes, environments on other hosts."""
+"""Ray: engines that stay loaded between stages, training over several nodes, environments on other hosts."""

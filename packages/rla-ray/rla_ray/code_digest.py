@@ -1,4 +1,4 @@
-"""Whether processes on different machines run the same code of rla and its packages, wherever they are installed."""
+"""A digest of the code of rla and its packages, to check that processes on different machines run the same."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rla.errors import UserError
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Of the version, and of the names and contents of all Python files of `rla`, `stages` and the packages that
-    register anything with rla.
+    """Digest of the version, and of the names and contents of all Python files of `rla`, `stages` and the packages that
+    register entry points with rla. It does not depend on the folder of the installation.
     """
     found = entry_points()
     groups = (found.select(group=group) for group in found.groups if group.startswith("rla."))
@@ -32,9 +32,9 @@ def code_digest() -> str:
 
 
 def refuse_other_code(digest: str) -> None:
-    """Raises UserError where the process that has sent its digest runs other code than this one."""
+    """Raises UserError if the process that sent `digest` runs other code than this one."""
     if digest != code_digest():
         raise UserError(
             f"node {platform.node()} runs other code of rla (it is {__version__}) than the stage; install the same on "
-            "all nodes, and start Ray there anew"
+            "all nodes, and restart Ray there"
         )

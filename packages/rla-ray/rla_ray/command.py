@@ -1,4 +1,4 @@
-"""`rla engines`: the engines that stand on a Ray cluster (`generator.backend: ray`)."""
+"""`rla engines`: list, start and stop the engines on a Ray cluster (`generator.backend: ray`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Address = Annotated[str, typer.Option(help="The cluster's head, host:port; auto:
 
 @engines.command("list")
 def list_engines(address: Address = "auto") -> None:
-    """Say where each engine stands and what it does."""
+    """List the engines with their nodes and states."""
     from rla_ray.connection import connected
     from rla_ray.engines.cluster import engine_states, known_engines
 
@@ -24,15 +24,15 @@ def list_engines(address: Address = "auto") -> None:
         ray = connected(address)
         found = engine_states(ray, known_engines(ray))
         for name, state in found.items():
-            typer.echo(f"{name}: {engine_line(state)}")
+            typer.echo(f"{name}: {_engine_line(state)}")
         if not found:
-            typer.echo("no engine stands on the cluster; the first stage with generator.backend: ray starts them")
+            typer.echo("no engine runs on the cluster; the first stage with generator.backend: ray starts them")
 
     guard(listed)
 
 
-def engine_line(state: dict[str, Any] | None) -> str:
-    """One engine in words."""
+def _engine_line(state: dict[str, Any] | None) -> str:
+    """The line that describes an engine; None stands for an engine that does not answer."""
     if state is None:
         return "does not answer"
     doing = "asleep" if state["asleep"] else f"{state['stages']} stages, {state['requests']} requests"
@@ -42,11 +42,13 @@ def engine_line(state: dict[str, Any] | None) -> str:
 
 @engines.command("start")
 def start_engines(
-    model: Annotated[Path, typer.Option(help="A checkpoint or model folder, whose weights they load.")],
-    params: Annotated[Path | None, typer.Option(help="Parameters; ./params.yaml where there is one.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one of them.")] = None,
+    model: Annotated[Path, typer.Option(help="The checkpoint or model folder to load.")],
+    params: Annotated[Path | None, typer.Option(help="Parameters; default: ./params.yaml if it exists.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one parameter.")
+    ] = None,
 ) -> None:
-    """Start the engines that a stage would start, and load weights, so that it finds them warm."""
+    """Start the engines that a stage would start and load weights, so that the stage finds them warm."""
 
     def started() -> None:
         from rla.config.load import read_config
@@ -69,7 +71,7 @@ def start_engines(
 
 @engines.command("stop")
 def stop_engines(address: Address = "auto") -> None:
-    """End all engines of the cluster. A stage that uses them waits for engines, which the next call starts again."""
+    """End all engines of the cluster. Stages that use them wait; the next stage that needs engines starts new ones."""
     from rla_ray.connection import connected
     from rla_ray.engines.cluster import ended_engines
 

@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, for whatever stands on it: engines and environments."""
+"""The connection to a Ray cluster, shared by engines, training and environments."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rla.processes import UsedDevice, gpu_and_model
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds
-# How often Ray tries to reach a head that has just answered a knock. A try may take a minute, and Ray makes twenty: a
-# stage would wait for all of them where the head dies behind the knock.
+# Ray's retries for a head that has just accepted a connection. Each may take a minute, and Ray's default is twenty: a
+# stage would wait for all of them if the head died in between.
 TRIES = ("RAY_NUM_REDIS_GET_RETRIES", "2")
 
 
 def address_of(own: Any, generator: GeneratorConfig) -> str:
-    """The cluster for training or environments, whose parameters are `own`: that of the engines unless it names one."""
+    """The cluster address for training or environments: `own.address`, or else the address of the engines."""
     return str(own.address or getattr(generator.own, "address", "auto"))
 
 
 def connected(address: str, *, what: str = "generator.backend ray") -> Any:
-    """The module `ray`, connected to the cluster. `what` asks for it, as error messages name it.
+    """Connect to the cluster at `address` and return the module `ray`. `what` names the parameter in error messages.
 
-    Raises UserError where there is no cluster, or none that lets us in.
+    Raises UserError if no cluster answers there, or if it refuses this user's token.
     """
-    os.environ.setdefault(*TRIES)  # Ray reads it when it is imported
+    os.environ.setdefault(*TRIES)  # Ray reads this on import
     try:
         import ray
         from ray.exceptions import AuthenticationError
@@ -55,7 +55,7 @@ def connected(address: str, *, what: str = "generator.backend ray") -> Any:
 
 
 def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
-    """The GPUs that Ray has given to this process, one of its workers; without one the CPU of its node."""
+    """The GPUs that Ray assigned to this worker process, or the CPU of its node if it has none."""
     import ray
 
     host = platform.node()
@@ -68,12 +68,12 @@ def devices_of_ray_worker() -> tuple[UsedDevice, ...]:
 
 
 def knock(address: str) -> None:
-    """Raises OSError where nothing listens at `host:port`: Ray itself tries for minutes."""
+    """Raises OSError if nothing listens at `host:port`. Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in its first line, or its kind."""
+    """The first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,9 +1,10 @@
-"""How many workers train on a Ray cluster: at first, and on what is left after a loss.
+"""How many workers train on a Ray cluster, at first and after a loss.
 
-    n = workers, or one for every GPU (one on each node of a cluster without GPUs), all of them at once or none
+    n = launch.own.workers, or one per GPU (one per node on a cluster without GPUs); Ray starts all of them or none
     a node has room for min(CPUs / launch.own.cpus, GPUs / launch.own.gpus) workers, each rounded down
 
-No output depends on n. With HSDP (`launch.replicas` groups) a group keeps its size, because it is what holds the model.
+No output depends on n. With HSDP (`launch.replicas` groups) a group keeps its size, because one group holds the whole
+model.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from rla.config.sections import LaunchConfig
 from rla.errors import UserError
 
-Resources = Mapping[str, float]  # of a node: `CPU`, `GPU`
+Resources = Mapping[str, float]  # of one node: `CPU`, `GPU`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,20 @@ class Crew:
     """Workers that train together."""
 
     workers: int
-    cpus: int  # of each
+    cpus: int  # per worker
     gpus: int
     replicas: int = 1  # groups that each hold the whole model
-    gpu_share: float = 1.0  # that Ray reserves of each GPU: what an engine that sleeps leaves
+    # the share of each GPU that Ray reserves: all of it, or less if sleeping engines hold the rest
+    gpu_share: float = 1.0
 
     @property
     def each(self) -> str:
-        """In words."""
+        """The resources of one worker in words, for messages."""
         return f"{self.cpus} CPU{'s' * (self.cpus > 1)}" + (" and 1 GPU" if self.gpus else "")
 
 
 def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
-    """The workers that training starts with. Raises UserError where the cluster has too little for them."""
+    """The workers that training starts with. Raises UserError if the cluster has too few resources for them."""
     wanted = config.own
     any_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
     gpus = int(any_gpu) if wanted.gpus == "auto" else wanted.gpus
@@ -45,7 +47,7 @@ def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
         lower = "launch.own.cpus" if not gpus else "launch.own.cpus or launch.own.gpus"
         raise UserError(
-            f"launch.own: a worker is to have {crew.each}, and no node of the cluster has that (they have {has}); "
+            f"launch.own: each worker needs {crew.each}, and no node of the cluster has that (they have {has}); "
             f"lower {lower}, or add nodes"
         )
     if wanted.workers > sum(room):
@@ -68,27 +70,27 @@ def first_crew(config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
 
 
 def crew_of_rest(crew: Crew, config: LaunchConfig, nodes: Sequence[Resources]) -> Crew:
-    """As many of the workers as still have room. Raises UserError where those are too few to go on."""
+    """The crew with as many workers as still have room. Raises UserError if they are too few to go on."""
     left = min(crew.workers, sum(rooms(crew, nodes)))
     group = crew.workers // crew.replicas if crew.replicas > 1 else 1
     workers = left // group * group
     if not workers or workers < config.own.fewest:
         least = f"{group} of a group (launch.replicas)" if group > config.own.fewest else f"{config.own.fewest}"
         raise UserError(
-            f"launch.training ray: what is left of the cluster has room for {left} workers of {crew.each} each, fewer "
-            f"than {least}; add nodes and call the same again, which goes on from the last saved update"
+            f"launch.training ray: the rest of the cluster has room for {left} workers of {crew.each} each, fewer "
+            f"than {least}; add nodes and repeat the call, which continues from the last saved update"
         )
     groups = workers // group if crew.replicas > 1 else 1
     return replace(crew, workers=workers, replicas=groups)
 
 
 def living_resources(ray: Any) -> list[Resources]:
-    """Of each node."""
+    """The resources of each node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def rooms(crew: Crew, nodes: Sequence[Resources]) -> list[int]:
-    """How many workers each node has room for, other work on it aside."""
+    """How many workers each node has room for, if it does no other work."""
     found = []
     for node in nodes:
         shares = [node.get("CPU", 0) // crew.cpus]

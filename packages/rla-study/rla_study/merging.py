@@ -13,9 +13,9 @@ from rla.cli.guard import guard
 def merge(
     checkpoint: Path,
     folder: Path,
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")] = "bfloat16",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Data type of the weights.")] = "bfloat16",
 ) -> None:
-    """Write a checkpoint as one model folder that others read, an adapter and its base added up.
+    """Write a checkpoint as one model folder that other programs can read, with an adapter merged into its base.
 
     Example: rla merge runs/first/12/policy merged
     """

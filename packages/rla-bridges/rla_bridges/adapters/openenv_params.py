@@ -1,4 +1,4 @@
-"""Parameters of environments that an OpenEnv server runs: `env.own` (`docs/guide/openenv.md`)."""
+"""Parameters of environments on an OpenEnv server: `env.own` (`docs/guide/openenv.md`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rla_bridges.adapters.openenv_client import base_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEnvParams:
-    """Parameters of environments that an OpenEnv server runs (`docs/guide/openenv.md`)."""
+    """Parameters of environments on an OpenEnv server (`docs/guide/openenv.md`)."""
 
     id: str = without_effect("")  # base URL of the server; tasks hold its name, so it may move
     select: Literal["seed", "listed"] = "seed"  # how a task names its episode: by a seed, or by the server's own list
-    reset: str = ""  # further arguments of every reset, as a JSON object
-    instruction: str = ""  # what the policy is to do; empty: what the server says of itself
-    rules: str = ""  # what chat models are told at the top
+    reset: str = ""  # more arguments for every reset, as a JSON object
+    instruction: str = ""  # the policy's instruction; empty: the server's description of itself
+    rules: str = ""  # rules at the top of the prompt for chat models
     text_field: str = ""  # the entry of an observation that the policy reads; empty: see the guide
     max_chars: int = from_one(20_000)  # longer observations are cut
     connections: int = without_effect(64, least=1, most=65536)  # episodes at once
@@ -44,7 +44,7 @@ def openenv_params(config: Config) -> OpenEnvParams:
 
 
 def check_openenv(config: Config) -> None:
-    """Raises UserError for values that no server could be played with; an address is asked for when it is used."""
+    """Raises UserError for values that do not work with any server. The address is needed only at first use."""
     own = openenv_params(config)
     if own.id:
         base_url(own.id)

@@ -1,4 +1,4 @@
-"""What a policy reads of an OpenEnv observation, which is a JSON object of the server's own making."""
+"""The text that a policy reads of an OpenEnv observation, which is a JSON object in the server's own format."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rla.envs.observation import EnvironmentFailure
 from rla_bridges.adapters.openenv_client import Json, clean
 
 MOST_COMMANDS = 10_000
-ASIDE = ("metadata", "commands", "reward", "done")  # may hold what a policy must not see, or is shown elsewhere
+ASIDE = ("metadata", "commands", "reward", "done")  # may hold hidden information, or is shown elsewhere
 
 
 def observation_text(observation: Json, *, field: str, longest: int) -> str:
     """The text of an observation, cut to `longest` characters.
 
-    It is what `field` holds, if that is set; otherwise `text`, if that is a string; otherwise the only entry that is
-    not empty, if that is a string; otherwise all entries as JSON; empty where there is none. Raises EnvironmentFailure
-    where `field` is missing.
+    With `field` set, it is that entry. Otherwise it is the first that applies of: `text`, if that is a string; the only
+    non-empty entry, if that is a string; all entries as JSON. It is empty if all entries are. Raises EnvironmentFailure
+    if `field` is missing.
     """
     if field and field not in observation:
         raise EnvironmentFailure(f"the observation has no {field!r}, which env.own.text_field names")
@@ -36,7 +36,7 @@ def observation_text(observation: Json, *, field: str, longest: int) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Raises EnvironmentFailure where the value is nested too deeply."""
+    """Raises EnvironmentFailure if the value is nested too deeply."""
     try:
         return clean(json.dumps(value, ensure_ascii=False))
     except RecursionError:
@@ -44,7 +44,7 @@ def as_json(value: Any) -> str:
 
 
 def commands_of(observation: Json) -> tuple[str, ...]:
-    """The commands that an observation offers: `commands`, where it is a list of texts."""
+    """The commands that an observation offers: `commands`, if it is a list of strings."""
     found = observation.get("commands")
     if not isinstance(found, list) or not all(isinstance(command, str) for command in found):
         return ()
@@ -54,11 +54,11 @@ def commands_of(observation: Json) -> tuple[str, ...]:
 
 
 def line_of(description: Any, *, longest: int = 300) -> str:
-    """A server's description of itself as one line; empty where it has none."""
+    """A server's description of itself as one line, or an empty string if it has none."""
     return clean(" ".join(description.split()))[:longest] if isinstance(description, str) else ""
 
 
 def text_at(value: Any, name: str) -> str:
-    """The text that a mapping holds under a name; empty where either is something else."""
+    """The string under a name of a mapping. Empty if `value` is not a mapping or the entry is not a string."""
     found = value.get(name) if isinstance(value, Mapping) else None
     return clean(found) if isinstance(found, str) else ""

@@ -1,7 +1,8 @@
-"""Episodes on an OpenEnv server: a connection each, and no more connections at a time than both ends allow.
+"""Episodes on an OpenEnv server: one connection each, and never more connections than both ends allow.
 
-An episode has its connection from its first reset to its end. One that finds all taken waits; the holder of one never
-waits for another. A server that is full says how many sessions it has, and is asked for no more from then on.
+An episode keeps its connection from its first reset to its end. If all connections are in use, a new episode waits;
+since an episode never waits for another while it holds one, there is no deadlock. A full server reports its number of
+sessions, which becomes the limit.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from rla_bridges.adapters.openenv_reading import commands_of, line_of, observati
 from rla_bridges.adapters.openenv_tools import LIST, ServerTool, call_text, calls_tools, read_call, told_tools, tools_of
 
 FULL, INVALID = "CAPACITY_REACHED", "VALIDATION_ERROR"
-FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0  # seconds until a full server is asked again
+FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0  # seconds until a full server is tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What a server says of itself. `form` is None where its actions are calls of tools."""
+    """A server's description of itself. `form` is None if its actions are tool calls."""
 
     name: str
     about: str
@@ -36,7 +37,7 @@ class ServerFacts:
 
 
 async def facts_of(client: OpenEnvClient) -> ServerFacts:
-    """Raises UserError where there is no server, and where its actions cannot be written as text."""
+    """Raises UserError if no server answers, or if its actions cannot be written as text."""
     schema = await client.fetch("/schema")
     action = schema.get("action") if isinstance(schema, Mapping) else None
     if not isinstance(action, dict) or not isinstance(action.get("properties"), dict):
@@ -66,7 +67,7 @@ class Places:
 
 
 class OpenEnvService:
-    """`rla.envs.protocols.Service`. Whether there is a server turns out at the first reset, with a UserError."""
+    """`rla.envs.protocols.Service`. The first reset contacts the server, and raises UserError if there is none."""
 
     def __init__(self, own: OpenEnvParams) -> None:
         self.own = own
@@ -80,14 +81,14 @@ class OpenEnvService:
         return OpenEnvEpisode(self, payload_of(task))
 
     async def facts(self) -> ServerFacts:
-        """Asked for once."""
+        """Requested once, then cached."""
         async with self._asking:
             if self._facts is None:
                 self._facts = await facts_of(self._client)
             return self._facts
 
     async def begin(self, reset: Json) -> tuple[Wire, WireAnswer]:
-        """A connection and the first answer on it. Raises EnvironmentFailure."""
+        """A connection and its first answer. Raises EnvironmentFailure."""
         clock, delay = asyncio.get_running_loop().time, FIRST_DELAY
         refused_at: float | None = None
         while True:
@@ -109,7 +110,7 @@ class OpenEnvService:
             delay = min(2 * delay, LONGEST_DELAY)
 
     def release(self, wire: Wire | None) -> None:
-        """End a connection in the background; its place is free once the server knows."""
+        """End a connection in the background. Its place becomes free once the server has been told."""
         task = asyncio.get_running_loop().create_task(self._end(wire))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -122,13 +123,13 @@ class OpenEnvService:
             await self._places.give()
 
     async def close(self) -> None:
-        """Episodes must be closed before."""
+        """All episodes must be closed before."""
         await asyncio.gather(*self._ending, return_exceptions=True)
         await self._client.close()
 
 
 class OpenEnvEpisode:
-    """`AwaitedEnvironment`: one session of a server. Raises EnvironmentFailure where that fails."""
+    """An `AwaitedEnvironment`: one session of a server. Raises EnvironmentFailure if the session fails."""
 
     def __init__(self, service: OpenEnvService, payload: Json, *, alone: bool = False) -> None:
         self._service, self._payload, self._alone = service, payload, alone
@@ -157,7 +158,7 @@ class OpenEnvEpisode:
         return seen if facts.form.plain else _with_text(seen, f"Actions are written as: {usage(facts.form)}")
 
     async def step(self, action: str) -> Observation:
-        """What the server answers. Where `action` is none by its schema, only the policy is told."""
+        """The server's answer. If `action` does not fit the schema, only the policy is told and nothing is sent."""
         facts = await self._service.facts()
         try:
             data = read_call(action, self._tools) if facts.form is None else read_action(action, facts.form)
@@ -210,8 +211,8 @@ class OpenEnvEpisode:
             self._wire = None
 
     def close(self) -> None:
-        """Where the event loop is over, the connections that it had are, too."""
-        if not in_event_loop():
+        """Close the connection. If the event loop has ended, its connections have ended with it."""
+        if not _in_event_loop():
             return
         self._drop()
         if self._alone:
@@ -220,10 +221,11 @@ class OpenEnvEpisode:
             task.add_done_callback(_CLOSING.discard)
 
 
-_CLOSING = set[asyncio.Task[None]]()  # of services of single episodes: a task that nobody holds may be collected
+# tasks of services for single episodes: an unreferenced task may be garbage-collected
+_CLOSING = set[asyncio.Task[None]]()
 
 
-def in_event_loop() -> bool:
+def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -237,7 +239,7 @@ def _with_text(seen: Observation, more: str) -> Observation:
 
 
 def payload_of(task: Task) -> dict[str, Any]:
-    """What a task's payload says: the `server` that it is for, and its arguments of `reset`."""
+    """A task's payload: the `server` that it belongs to, and its arguments of `reset`."""
     try:
         payload = json.loads(task.payload)
         if isinstance(payload["server"], str) and isinstance(payload["reset"], dict):

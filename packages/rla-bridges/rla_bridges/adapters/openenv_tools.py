@@ -1,7 +1,7 @@
-"""OpenEnv servers whose actions are calls of tools (MCP): the tools are listed once an episode has begun.
+"""OpenEnv servers whose actions are tool calls (MCP). The tools are listed once an episode has begun.
 
-An action is the name of a tool and then its arguments, by the rule of `openenv_actions` with the tool's own schema:
-`add a=1 b=2`, `echo any text`. A JSON object {"tool_name": ..., "arguments": {...}} is understood as well.
+An action is the name of a tool followed by its arguments, written as in `openenv_actions` for the tool's own schema:
+`add a=1 b=2`, `echo any text`. A JSON object {"tool_name": ..., "arguments": {...}} is accepted as well.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ServerTool:
 
 
 def calls_tools(schema: Json) -> bool:
-    """Whether a server's actions are calls of tools."""
+    """Whether a server's actions are tool calls."""
     bare = schema.get("title") == "Action" and set(schema["properties"]) <= {"metadata"}
     return bare or schema.get("title") in TITLES
 
 
 def tools_of(observation: Json) -> dict[str, ServerTool]:
-    """The tools by name that a server's list has. Raises EnvironmentFailure where it is none."""
+    """The tools in a server's list, by name. Raises EnvironmentFailure if the list is invalid."""
     found = observation.get("tools")
     if not isinstance(found, list) or not found or len(found) > MOST_TOOLS:
         raise EnvironmentFailure(f"the server lists no tools, or more than {MOST_TOOLS}")
@@ -96,7 +96,7 @@ def _known(name: str, tools: Mapping[str, ServerTool]) -> ServerTool:
 
 
 def call_text(observation: Json) -> str | None:
-    """The text that a tool answered; None where the observation is no tool's."""
+    """The text that a tool returned; None if the observation does not come from a tool."""
     result, error = observation.get("result"), observation.get("error")
     if error is not None:
         return f"error: {text_at(error, 'message')}"

@@ -1,8 +1,8 @@
-"""What of an answer a family's verifier may see. Some verifiers run what they are given, or believe too much.
+"""Which answers a family's verifier may be given. Some verifiers run the answer as code, or accept too much.
 
-evaluated     a text that is no exact answer goes through `eval`: only literals may
-calculated    a calculation goes through SymPy, which runs it: only digits, + - * / and brackets may
-not a number  every comparison with "nan" holds
+evaluated     an inexact answer goes through `eval`: only literals are allowed
+calculated    a calculation goes through SymPy, which runs it: only digits, + - * / and brackets are allowed
+not a number  every comparison with "nan" succeeds
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVALUATED = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_ins
 CALCULATED = frozenset({"countdown", "puzzle24"})
 NOT_A_NUMBER = frozenset({"complex_arithmetic", "number_sorting"})
 REPEATED = frozenset({"rubiks_cube"})
-MOST_TURNS = 400  # of a cube, which takes a sixth of a millisecond for each
+MOST_TURNS = 400  # of a cube; each takes a sixth of a millisecond
 LONGEST = 10_000  # characters of an answer
 LONGEST_LITERAL = 2000
 LONGEST_CALCULATION = 200
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"[0-9]+")
 
 
 def may_be_verified(family: str, answer: str, entry: Mapping[str, Any]) -> bool:
-    """Whether the family's verifier may be given `answer`; what it may not be given scores nothing."""
+    """Whether the family's verifier may be given `answer`; if not, the answer scores 0."""
     if not answer or len(answer) > LONGEST:
         return False
     if family in EVALUATED:
@@ -39,7 +39,7 @@ def may_be_verified(family: str, answer: str, entry: Mapping[str, Any]) -> bool:
 
 
 def is_literal(text: str) -> bool:
-    """Whether `text` is a Python literal: it is parsed and not run."""
+    """Whether `text` is a Python literal. It is parsed and not run."""
     if len(text) > LONGEST_LITERAL:
         return False
     try:
@@ -50,7 +50,7 @@ def is_literal(text: str) -> bool:
 
 
 def is_calculation(text: str, numbers: list[int]) -> bool:
-    """Whether `text` calculates with each of `numbers` once, and does nothing else."""
+    """Whether `text` calculates with each of `numbers` exactly once, and does nothing else."""
     if len(text) > LONGEST_CALCULATION or "**" in text or not CALCULATION.fullmatch(text):
         return False
     used = NUMBER.findall(text)

@@ -1,8 +1,8 @@
 """The families of reasoning-gym that can be played here, each with its levels.
 
-A family makes item `index` from `Random(seed + index)`, its levels and its values, and from nothing else. Families of
-which that is not true, whose verifier runs text or accepts wrong answers, whose own answers are wrong, or which take
-minutes, are refused by name.
+A family makes item `index` from `Random(seed + index)`, its levels and its values, and from nothing else. Families that
+break this rule are refused by name. So are families whose verifier runs text or accepts wrong answers, whose own
+answers are wrong, or which take minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ REFUSED = {
     "syllogism": "it takes conclusions that do not follow for valid, one of eight",
     "word_ladder": UNSTABLE,
 }
-# Of these an item has no answer, so nothing can be demonstrated, and nothing proves that a changed one can be solved.
+# Items of these families have no reference answer, so there are no demonstrations, and nothing proves that a changed
+# item can be solved.
 WITHOUT_ANSWER = frozenset({"graph_color", "propositional_logic", "rubiks_cube", "rush_hour"})
 WITHOUT_LEVELS = frozenset({"acre", "gsm_symbolic"})
 SLOW = frozenset(
@@ -53,7 +54,7 @@ SLOW = frozenset(
     | {"kakurasu", "mini_sudoku", "n_queens", "number_sequence", "puzzle24"}
     | {"rearc", "sudoku", "zebra_puzzles"}
 )
-# The highest level of an attribute at which an item takes seconds at most, whatever the levels of the others.
+# The highest level of an attribute at which an item takes seconds at most, at any level of the others.
 HIGHEST = {
     ("arc_1d", "size"): 2,
     ("bf", "difficulty"): 1,
@@ -72,7 +73,7 @@ HIGHEST = {
     ("zebra_puzzles", "num_characteristics"): 2,
     ("zebra_puzzles", "num_people"): 3,
 }
-# Families that draw as many items as `size` says before they make the first; of others the size is without effect.
+# Families that draw `size` items before they make the first. For all others the size has no effect.
 SIZES = {"acre": 1000, "gsm_symbolic": 20_000}
 ITEMS = 1 << 30
 ID = "env.own.id"
@@ -83,9 +84,9 @@ class NoItem(Exception):
 
 
 def check_family(name: str, *, key: str = ID) -> None:
-    """Raises UserError for a family that is refused; whether there is such a family is known to the package alone.
+    """Raises UserError for a refused family. Only the package itself knows whether a family exists.
 
-    `key`: of the parameter that names the family.
+    `key`: the parameter that names the family.
     """
     if not name:
         raise UserError(f"{key} names no family; give one, such as --env reasoning-gym:chain_sum")
@@ -95,7 +96,7 @@ def check_family(name: str, *, key: str = ID) -> None:
 
 @cache
 def reasoning_library() -> Any:
-    """The package's registry. Raises UserError where it is not installed."""
+    """The package's registry. Raises UserError if it is not installed."""
     need_package("reasoning_gym", install="rla-bridges[reasoning-gym]", why="env.name is reasoning-gym")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
@@ -104,7 +105,7 @@ def reasoning_library() -> Any:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Families print, and some seed the random numbers of the whole process."""
+    """Suppress output and restore the global random state: families print, and some seed the process's generator."""
     import numpy as np
 
     own, shared = random.getstate(), np.random.get_state()
@@ -118,15 +119,15 @@ def undisturbed() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """`tops`: the highest level of each attribute. `about`: what an attribute is, in the package's words."""
+    """`tops`: the highest level of each attribute. `about`: the package's description of each attribute."""
 
     name: str
     tops: Mapping[str, int]
     about: Mapping[str, str]
 
     def fields(self, levels: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that the package is given: those of the levels, and `values` in their place. At a level an
-        attribute has the values of that level alone, not of those below it, so that harder is harder. Raises NoItem.
+        """The parameters for the package: those of the levels, overridden by `values`. An attribute at a level takes
+        the values of that level alone and not of those below, so that harder is harder. Raises NoItem.
         """
         coaching = importlib.import_module("reasoning_gym.coaching.base_curriculum")
         found: dict[str, Any] = {}
@@ -147,33 +148,33 @@ class Family:
         return plain
 
     def items(self, levels: Mapping[str, int], values: Mapping[str, Any], *, seed: int) -> Any:
-        """The package's data set of these levels and values. Raises NoItem."""
+        """The package's data set for these levels and values. Raises NoItem."""
         return _data_set(self.name, json.dumps(self.fields(levels, values), sort_keys=True), seed)
 
     def at(self, level: int) -> dict[str, int]:
-        """Every attribute at `level`, or at its highest where that is less."""
+        """Every attribute at `level`, or at its highest level if that is lower."""
         return {name: min(level, top) for name, top in self.tops.items()}
 
 
 @contextlib.contextmanager
 def makes_no_item() -> Iterator[None]:
-    """What the package raises, as NoItem."""
+    """Turn exceptions of the package into NoItem."""
     try:
         with undisturbed():
             yield
-    except Exception as error:  # a family says with any exception at all that it cannot make something
+    except Exception as error:  # a family may report with any exception that it cannot make an item
         raise NoItem(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 @cache
 def opened_family(name: str, *, key: str = ID) -> Family:
-    """Raises UserError for a name that the package does not know, and where it is not installed."""
+    """Raises UserError if the package does not know the name, or is not installed."""
     check_family(name, key=key)
     library = reasoning_library()
     if name not in library.DATASETS:
         near = difflib.get_close_matches(name, library.DATASETS.keys() - REFUSED.keys(), n=1)
         hint = f"did you mean {near[0]}?" if near else "docs/guide/reasoning-gym.md says which there are"
-        raise UserError(f"{key} is {name!r}, which is no family of reasoning-gym; {hint}")
+        raise UserError(f"{key} is {name!r}, which is not a family of reasoning-gym; {hint}")
     made = library.create_curriculum(name).attributes if library.has_curriculum(name) else {}
     return Family(
         name=name,

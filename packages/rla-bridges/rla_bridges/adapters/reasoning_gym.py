@@ -1,7 +1,7 @@
 """The families of reasoning-gym: `--env reasoning-gym:chain_sum`. An episode is one question and one answer.
 
-Questions are made and verified offline, by the package itself. The levels of a family's attributes make tasks harder
-and easier. The page is `docs/guide/reasoning-gym.md`.
+The package makes and verifies the questions offline. The levels of a family's attributes make tasks harder or easier.
+See `docs/guide/reasoning-gym.md`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from rla_bridges.adapters.reasoning_params import (
 
 RULES = "Answer the question. Your action is the answer alone, in the form that the question asks for."
 AGENT = "an agent that answers a question"
-ANSWERED = "The answer has been taken."  # says nothing about whether it is right: judges read it
+ANSWERED = "The answer has been taken."  # does not say whether it is right, because judges read this
 WRONG = "unknown"
-NEIGHBOURS = 8  # items whose answers are wrong for this one
+NEIGHBOURS = 8  # items that are tried for a wrong answer to this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class OneQuestion:
         return Observation(text=ANSWERED, done=True, reward=answer_score(self.item, action))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class ReasoningGym:
@@ -81,7 +81,7 @@ class ReasoningGym:
         check_reasoning(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Fewer than asked for where the family has no more questions of these levels."""
+        """Fewer tasks than requested if the family has no more questions of these levels."""
         own = reasoning_params(config)
         family = opened_family(own.id)
         held_out, count = config.tasks.held_out(split), config.tasks.count(split)
@@ -102,19 +102,19 @@ class ReasoningGym:
         return policy_prompt(config, rules=RULES)
 
     def answer(self, task: Task, config: Config, reply: str) -> str | None:
-        """White space and capitals aside, a different text is a different answer."""
+        """`reply` as an answer: texts that differ in more than white space and capitals are different answers."""
         return single_spaced(reply).casefold() or None
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
         return judge_prompt(config, rules=AGENT)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        """The item's own answer, or with a chance of `random_share` one that is wrong."""
+        """The item's own answer, or a wrong one with probability `random_share`."""
         rng, item = random.Random(seed), item_of(task)
         question = entry_of_task(task)["question"]
         answer = known_answer(item)
         if rng.random() < random_share:
-            answer = wrong_answer(item, rng, threshold=config.env.reward_threshold)
+            answer = _wrong_answer(item, rng, threshold=config.env.reward_threshold)
         if answer is None:
             raise UserError(f"reasoning-gym:{item.family} keeps no answers to show; set warm_start.enabled: false")
         return Demonstration(
@@ -128,7 +128,7 @@ class ReasoningGym:
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        """Whether an answer scores enough. No others are offered, so no others are labelled."""
+        """Whether an answer scores enough. There are no alternatives, so none are labelled."""
         item = item_of(task)
         right = [answer_score(item, action) >= config.env.reward_threshold for action in actions]
         return [
@@ -154,8 +154,8 @@ class ReasoningGym:
         return item_likeness(task)
 
 
-def wrong_answer(item: Item, rng: random.Random, *, threshold: float) -> str:
-    """The answer of another item of the same levels, which does not score enough here."""
+def _wrong_answer(item: Item, rng: random.Random, *, threshold: float) -> str:
+    """The answer of another item of the same levels that does not score enough for this item."""
     for step in rng.sample(range(1, NEIGHBOURS + 1), NEIGHBOURS):
         try:
             found = made_entry(replace(item, index=item.index + step if item.index < NEIGHBOURS else item.index - step))

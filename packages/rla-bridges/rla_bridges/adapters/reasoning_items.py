@@ -1,9 +1,9 @@
-"""Items of reasoning-gym as tasks: drawn for a split, made again from a payload, and their answers scored.
+"""Items of reasoning-gym as tasks: sampling them for a split, making them again from a payload, scoring answers.
 
-A payload names family, levels, values, seed and index. A question belongs to the held-out side or to that of training
-by its own text, so that no question is on both, whatever the seed of the run and whatever an edit changes. Besides, the
-sides have index ranges of their own. An item is a task only where its own answer scores 1, which proves that it can be
-solved; four families keep no answers (`WITHOUT_ANSWER`).
+A payload names family, levels, values, seed and index. The text of a question decides whether it is held out, so no
+question is on both sides, whatever the run's seed and whatever an edit changes. Besides, each side has its own range of
+indices. An item becomes a task only if its own answer scores 1, which proves that it can be solved; four families have
+no answers (`WITHOUT_ANSWER`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from rla_bridges.adapters.reasoning_families import (
 )
 
 NAME = "reasoning-gym"
-SEEDS = 1 << 31  # seed and index together stay below 2 ** 32, the largest that NumPy takes
-SIDES = 4  # one question of so many is held out
-DRY = 400  # indices in a row without a new question: there are no more
-FAILURES = 8  # of the first indices, that make no item: none do
+SEEDS = 1 << 31  # seed + index must stay below 2 ** 32, NumPy's limit
+SIDES = 4  # one question of this many is held out
+DRY = 400  # indices in a row without a new question after which the family is exhausted
+FAILURES = 8  # failures among the first indices after which the family is given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What makes a question again."""
+    """The recipe of a question."""
 
     family: str
     levels: Mapping[str, int]
@@ -54,7 +54,7 @@ class Item:
 
 
 def item_of(task: Task) -> Item:
-    """The item of a task's payload. Raises UserError for one that is none."""
+    """The item in a task's payload. Raises UserError if the payload is not one."""
     try:
         item = Item(**json.loads(task.payload))
     except (ValueError, TypeError, RecursionError):
@@ -65,12 +65,12 @@ def item_of(task: Task) -> Item:
         and isinstance(item.values, dict)
         and type(item.seed) is type(item.index) is int
     ):
-        raise UserError(f"task {task.task_id}: its payload is no item of reasoning-gym; make the tasks again")
+        raise UserError(f"task {task.task_id}: its payload is not an item of reasoning-gym; make the tasks again")
     return item
 
 
 def made_entry(item: Item) -> dict[str, Any]:
-    """The package's question, answer and what its verifier needs. Raises NoItem."""
+    """The package's entry: question, answer and metadata for the verifier. Raises NoItem."""
     return _entry(json.dumps(item.content(), sort_keys=True))
 
 
@@ -84,21 +84,21 @@ def _entry(content: str) -> dict[str, Any]:
 
 
 def entry_of_task(task: Task) -> dict[str, Any]:
-    """Raises UserError where the installed package makes another question than the task has."""
+    """Raises UserError if the installed package makes another question than the task's."""
     try:
         entry = made_entry(item_of(task))
     except NoItem as reason:
-        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make tasks anew") from None
+        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make new tasks") from None
     if entry["question"] != task.instruction:
         raise UserError(
             f"task {task.task_id}: the installed reasoning-gym makes another question of it; install the version that "
-            "the tasks were made with, or make tasks anew"
+            "the tasks were made with, or make new tasks"
         )
     return entry
 
 
 def answer_score(item: Item, answer: str) -> float:
-    """What the family's verifier gives for `answer`, in [0, 1]."""
+    """The score that the family's verifier gives `answer`, in [0, 1]."""
     entry, text = made_entry(item), answer.strip()
     if not may_be_verified(item.family, text, entry):
         return 0.0
@@ -106,24 +106,24 @@ def answer_score(item: Item, answer: str) -> float:
     try:
         with undisturbed():
             reward = float(items.score_answer(text, copy.deepcopy(entry)))
-    except Exception:  # a verifier that fails on a text, in whatever way, has not accepted it
+    except Exception:  # a verifier that fails on a text, in any way, has not accepted it
         return 0.0
     return min(max(reward, 0.0), 1.0) if math.isfinite(reward) else 0.0
 
 
 def known_answer(item: Item) -> str | None:
-    """The item's own answer, where it scores 1."""
+    """The item's own answer, if it scores 1."""
     answer = made_entry(item)["answer"]
     return answer.strip() if isinstance(answer, str) and answer_score(item, answer) == 1.0 else None
 
 
 def question_likeness(family: str, question: str) -> str:
-    """Equal for questions that differ in nothing but white space and capitals."""
+    """Equal for questions that differ only in white space and capitals."""
     return content_id(NAME, family, single_spaced(question).casefold())
 
 
 def is_held_out(likeness: str) -> bool:
-    """The side of a question."""
+    """Whether a question is held out, decided by its text."""
     return int(likeness, 16) % SIDES == 0
 
 
@@ -143,7 +143,7 @@ def usable(item: Item) -> bool:
 def drawn_items(
     name: str, levels: Mapping[str, int], values: Mapping[str, Any], *, count: int, held_out: bool, seed: int
 ) -> Iterator[Item]:
-    """Up to `count` items with different questions, all of one side. Raises UserError where there are none."""
+    """Up to `count` items with different questions, all of one side. Raises UserError if there are none."""
     base, seen, dry, failed, reason = derive(seed, NAME, name) % SEEDS, set[str](), 0, 0, ""
     for index in index_range(name, held_out=held_out):
         if len(seen) == count or dry == DRY or (failed == FAILURES and not seen):

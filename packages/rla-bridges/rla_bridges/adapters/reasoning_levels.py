@@ -1,10 +1,10 @@
-"""Items of reasoning-gym that change: one attribute of their family goes one level up or down.
+"""Edits of reasoning-gym items: one attribute of the family goes one level up or down.
 
     {"attribute": "num_terms", "level": 3, "item": 1701}
 
-`item` says where in the index range of the parent's side the child is looked for: it is the first from there that is on
-that side and has an answer that scores 1. So a child is proven by construction. An edit is untrusted. Another
-environment that generates items by level says in a `LevelledItems` how.
+`item` is the place in the index range of the parent's side from which the search starts. The child is the first item
+from there that is on the parent's side and has an answer that scores 1, so every child can be solved by construction.
+An edit is untrusted. Other environments that generate items by level implement `LevelledItems`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rla_bridges.adapters.reasoning_items import (
 
 FIELDS: Mapping[str, type] = {"attribute": str, "level": int, "item": int}
 ITEM_NUMBERS = 1 << 20
-TRIES = 32  # items that are looked at, from the one that an edit names
+TRIES = 32  # items that are tried, starting with the one that the edit names
 
 
 class LevelledItems(Protocol):
-    """Items of families whose attributes have levels. All but `item_of` may raise NoItem."""
+    """Items of families whose attributes have levels. All methods but `item_of` may raise NoItem."""
 
     def item_of(self, task: Task) -> Item | None:
-        """None for a task that no family has made."""
+        """None if the task was not made by a family."""
         ...
 
     def tops(self, item: Item) -> Mapping[str, int]:
@@ -49,11 +49,11 @@ class LevelledItems(Protocol):
     def about(self, item: Item) -> Mapping[str, str]: ...
 
     def other_at(self, item: Item, attribute: str, level: int) -> bool:
-        """Whether other questions are made at that level than at the item's own."""
+        """Whether that level makes other questions than the item's own."""
         ...
 
     def asked(self, item: Item) -> str | None:
-        """The question; None where nothing is known to answer it."""
+        """The question, or None if it has no known answer."""
         ...
 
 
@@ -70,7 +70,7 @@ class GymItems:
         return opened_family(item.family).about
 
     def other_at(self, item: Item, attribute: str, level: int) -> bool:
-        """The package is told something else."""
+        """Whether the package gets other parameters."""
         family = opened_family(item.family)
         before = family.fields(item.levels, item.values)
         return family.fields({**item.levels, attribute: level}, item.values) != before
@@ -83,21 +83,21 @@ GYM = GymItems()
 
 
 def drawn_level_edits(task: Task, *, direction: str, seed: int, count: int, source: LevelledItems = GYM) -> list[str]:
-    """Up to `count` edits of one level, over the attributes in random order and then again with other items."""
+    """Up to `count` edits of one level each, over the attributes in random order, then again with other items."""
     rng, item = random.Random(seed), source.item_of(task)
     if item is None:
         return []
     step = 1 if direction == Direction.HARDER else -1
     moved = {name: level + step for name, level in item.levels.items()}
-    near = [name for name in sorted(moved) if has_level(source, item, name, moved[name])]
+    near = [name for name in sorted(moved) if _has_level(source, item, name, moved[name])]
     rng.shuffle(near)
     names = [near[number % len(near)] for number in range(count)] if near else []
     edits = [{"attribute": name, "level": moved[name], "item": rng.randrange(ITEM_NUMBERS)} for name in names]
     return [json.dumps(edit, sort_keys=True) for edit in edits]
 
 
-def has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> bool:
-    """Whether there is that level, and it makes a difference."""
+def _has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> bool:
+    """Whether the level exists and makes a difference."""
     if not 0 <= level <= source.tops(item)[attribute]:
         return False
     try:
@@ -107,7 +107,7 @@ def has_level(source: LevelledItems, item: Item, attribute: str, level: int) -> 
 
 
 def child_of_item(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-    """The pending task that an edit makes of a task of reasoning-gym. Raises RejectedEdit."""
+    """The pending task that results from an edit of a reasoning-gym task. Raises RejectedEdit."""
     if item_of(task).family in WITHOUT_ANSWER:
         raise RejectedEdit("the family keeps no answers, so nothing proves that a changed question has one")
     likenesses = {item_likeness(task), item_likeness(root)}
@@ -118,8 +118,8 @@ def child_of_item(task: Task, edit: str, *, root: Task, taken: Collection[str], 
 def moved_item(
     task: Task, edit: str, source: LevelledItems, *, taken: Collection[str]
 ) -> tuple[dict[str, Any], Item, str]:
-    """The values of an edit, the item that it makes of the task's, and its question. `taken`: likenesses. Raises
-    RejectedEdit.
+    """The values of an edit, the item that it makes of the task's, and its question. `taken`: likenesses of existing
+    tasks. Raises RejectedEdit.
     """
     values, parent = edit_values(edit, FIELDS), source.item_of(task)
     if parent is None:
@@ -128,21 +128,21 @@ def moved_item(
     tops = source.tops(parent)
     if attribute not in tops:
         raise RejectedEdit(f"no such attribute; there are {', '.join(sorted(tops))}")
-    if abs(level - parent.levels[attribute]) != 1 or not has_level(source, parent, attribute, level):
+    if abs(level - parent.levels[attribute]) != 1 or not _has_level(source, parent, attribute, level):
         raise RejectedEdit(f"no level of {attribute} one away from {parent.levels[attribute]}")
     if not 0 <= values["item"] < ITEM_NUMBERS:
         raise RejectedEdit(f"item must lie in [0, {ITEM_NUMBERS})")
     likeness = question_likeness(parent.family, task.instruction)
     wanted = replace(parent, levels={**parent.levels, attribute: level})
-    child, question = first_usable(wanted, values["item"], source, held_out=is_held_out(likeness))
+    child, question = _first_usable(wanted, values["item"], source, held_out=is_held_out(likeness))
     if question_likeness(child.family, question) in taken:
         raise RejectedEdit("there is such a question already")
     return values, child, question
 
 
-def first_usable(wanted: Item, number: int, source: LevelledItems, *, held_out: bool) -> tuple[Item, str]:
-    """The first item from `number` on that has a known answer and whose question lies on the side that is asked for,
-    and that question. Raises RejectedEdit.
+def _first_usable(wanted: Item, number: int, source: LevelledItems, *, held_out: bool) -> tuple[Item, str]:
+    """The first item from `number` on that has a known answer and a question on the requested side, and that question.
+    Raises RejectedEdit.
     """
     indices = index_range(wanted.family, held_out=held_out)
     for step in range(TRIES):
@@ -161,7 +161,7 @@ def item_likeness(task: Task) -> str:
 
 
 class LevelPrompt:
-    """A `ProposalPrompt`: which attribute of the family should go up or down."""
+    """A `ProposalPrompt` that asks which attribute of the family should go up or down."""
 
     criticised = False
 
@@ -170,7 +170,7 @@ class LevelPrompt:
 
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         item = self._source.item_of(task)
-        assert item is not None  # questions of no family are changed otherwise
+        assert item is not None  # tasks without a family are edited in other ways
         about = self._source.about(item)
         lines = [
             f"- {name}: level {item.levels[name]} of 0 to {top} ({about[name]})"

@@ -17,9 +17,9 @@ class ReasoningGymParams:
     """Parameters of reasoning-gym (`docs/guide/reasoning-gym.md`)."""
 
     id: str = ""  # the family, such as chain_sum
-    level: int = from_zero(0)  # of every attribute of the family; attributes that have fewer levels have their highest
-    levels: tuple[str, ...] = ()  # of single attributes, such as num_terms=2
-    values: tuple[str, ...] = ()  # of the family's other parameters, as JSON: allow_negation=true
+    level: int = from_zero(0)  # level of all attributes; an attribute with fewer levels has its highest
+    levels: tuple[str, ...] = ()  # levels of single attributes, such as num_terms=2
+    values: tuple[str, ...] = ()  # the family's other parameters, as JSON: allow_negation=true
 
 
 def reasoning_params(config: Config) -> ReasoningGymParams:
@@ -29,7 +29,7 @@ def reasoning_params(config: Config) -> ReasoningGymParams:
 
 
 def check_reasoning(config: Config) -> None:
-    """Refuses what one question with one answer has no place for. Raises UserError. The package is not imported."""
+    """Raises UserError for parameters that do not fit one question with one answer. Does not import the package."""
     own = reasoning_params(config)
     if own.id:
         check_family(own.id)

@@ -1,9 +1,9 @@
 """Single-player games of TextArena: `--env textarena:GuessTheNumber-v0`.
 
-A task is a seed of the game. What the game draws from it says whether it is held out (`TextArena.drawn_seeds`). Games
-draw from the random numbers of the whole process, so an episode seeds them, keeps their state to itself between its
-steps, and steps in a process of its own (`Pooled`). The same task and the same moves give the same answers. The page
-is `docs/guide/textarena.md`.
+A task is a seed of the game. The game's start, drawn from the seed, decides whether it is held out
+(`TextArena.drawn_seeds`). Games draw from the process's global random numbers, so an episode seeds them, saves their
+state between its steps, and steps in a process of its own (`Pooled`). The same task and the same moves give the same
+answers. See `docs/guide/textarena.md`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from rla_bridges.adapters.textarena_games import BY_SEED, GAMES, check_game, gam
 NAME = "textarena"
 RULES = "You play a game. Your action is your move, in the form that the game asks for."
 AGENT = "an agent that plays a text game"
-OVER = "The game is over."  # where the game itself says nothing at its end
+OVER = "The game is over."  # if the game itself says nothing at its end
 SEEDS = 1 << 30
-SIDES = 4  # one game of so many is held out
-DRY = 400  # seeds in a row without a new game: there are no more
-LONG_NUMBER = re.compile(r"[0-9]{100}")  # which games cannot read
+SIDES = 4  # one game of this many is held out
+DRY = 400  # seeds in a row without a new game after which the game is exhausted
+LONG_NUMBER = re.compile(r"[0-9]{100}")  # games cannot parse these
 NOTHING = "no action"
 MOST_FOR_LOST = 0.99
-READ = 4  # games that a new tokenizer is made from
+READ = 4  # games that are read to train a new tokenizer
 REPEATED = 24  # a piece that is seen less often gets no token of its own
 
 
@@ -47,10 +47,10 @@ class TextArenaParams:
     """Parameters of TextArena (`docs/guide/textarena.md`)."""
 
     id: str = ""  # the game, such as GuessTheNumber-v0
-    commands: bool = False  # offer all moves of the game as commands, where they are few and always the same
+    commands: bool = False  # offer all moves of the game as commands, if they are few and always the same
 
 
-def textarena_params(config: Config) -> TextArenaParams:
+def _textarena_params(config: Config) -> TextArenaParams:
     """The environment's own parameters."""
     own: TextArenaParams = config.env.own
     return own
@@ -58,7 +58,7 @@ def textarena_params(config: Config) -> TextArenaParams:
 
 @dataclass(frozen=True, slots=True)
 class FirstOutcome:
-    """In the place of a state's `set_outcome`: some games say that the turns are over after a win with the last one."""
+    """Replaces a state's `set_outcome`: after a win in the last turn, some games report the turn limit as well."""
 
     state: Any
 
@@ -104,7 +104,7 @@ class TextArenaGame:
         )
 
     def beginning(self) -> str:
-        """What the game has drawn by its start, the hidden part included: games that begin alike are one game."""
+        """Everything that the game has drawn at its start, also hidden parts. Games that begin alike are one game."""
         text = self.reset().text
         state = json.dumps(plain(self._game.state.game_state))
         self.close()
@@ -114,8 +114,8 @@ class TextArenaGame:
         self._game = None
 
     def _payment(self) -> float:
-        """What the game pays. A game that ended otherwise than by its own win is not paid in full: 2048 pays for its
-        score, and Minesweeper counts no cell beside the first, so both may give 1 for a game that was lost.
+        """The game's reward. A game that ended without a win gets less than full reward: 2048 pays for its score, and
+        Minesweeper does not count the cells around the first move, so both may give 1 for a lost game.
         """
         paid, state = float(self._game.close()[0][0]), self._game.state
         lost = state.game_info[0].get("invalid_move", False)
@@ -124,20 +124,20 @@ class TextArenaGame:
         return min(paid, MOST_FOR_LOST) if lost else paid
 
     def _said(self) -> str:
-        """The messages of the game since the last time; not the player's own, which come back."""
+        """The game's messages since the last call, without the echo of the player's own."""
         _, messages = self._game.get_observation()
         game = game_library().GAME_ID
         return "\n".join(text.rstrip() for sender, text, _ in messages if sender == game and isinstance(text, str))
 
     @contextlib.contextmanager
     def _playing(self, what: str) -> Iterator[None]:
-        """The random numbers of the process are the game's own meanwhile."""
+        """Inside, the process's random numbers are the game's own."""
         before = random.getstate()
         random.setstate(self._luck)
         try:
             with kept_to_itself():
                 yield
-        except Exception as error:  # a game that fails in whatever way ends its own episode and no other
+        except Exception as error:  # a game that fails, in any way, ends its own episode and no other
             raise EnvironmentFailure(f"{self._name}: {what} raised {type(error).__name__}: {error}") from error
         finally:
             self._luck = random.getstate()
@@ -145,7 +145,7 @@ class TextArenaGame:
 
 
 def plain(value: Any) -> Any:
-    """A game's state as JSON data: the same in every process."""
+    """A game's state as JSON data, the same in every process."""
     if isinstance(value, dict):
         return sorted([str(plain(key)), plain(inner)] for key, inner in value.items())
     if isinstance(value, set | frozenset):
@@ -166,8 +166,8 @@ class TextArena:
     exact_text = True
 
     def check(self, config: Config) -> None:
-        """Refuses games that cannot be played, and what free text does not go with. Raises UserError."""
-        own = textarena_params(config)
+        """Refuses games that cannot be played, and parameters that do not fit free text. Raises UserError."""
+        own = _textarena_params(config)
         if own.id:
             check_game(own.id)
         if own.commands and not GAMES.get(own.id):
@@ -183,7 +183,7 @@ class TextArena:
             )
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        own = textarena_params(config)
+        own = _textarena_params(config)
         if not own.id:
             raise UserError("env.own.id names no game; give one, such as --env textarena:GuessTheNumber-v0")
         opened_game(own.id)
@@ -202,7 +202,7 @@ class TextArena:
         ]
 
     def drawn_seeds(self, name: str, luck: random.Random, *, count: int, held_out: bool) -> Iterator[int]:
-        """Up to `count` seeds of different games of one side; fewer where the game has no more."""
+        """Up to `count` seeds of different games on one side; fewer if the game has no more."""
         seen, dry = set[str](), 0
         while len(seen) < count and dry < DRY:
             seed, dry = luck.randrange(SEEDS), dry + 1
@@ -222,19 +222,19 @@ class TextArena:
         except (ValueError, TypeError, LookupError, RecursionError):
             name, seed = None, None
         if not isinstance(name, str) or type(seed) is not int:
-            raise UserError(f"task {task.task_id}: its payload is no game of TextArena; make the tasks again")
+            raise UserError(f"task {task.task_id}: its payload is not a game of TextArena; make the tasks again")
         opened_game(name)
-        moves = GAMES.get(name, ()) if textarena_params(config).commands else ()
+        moves = GAMES.get(name, ()) if _textarena_params(config).commands else ()
         return TextArenaGame(name, seed=seed, moves=moves)
 
     def slow(self, config: Config) -> bool:
         return True
 
     def warm(self, config: Config) -> None:
-        opened_game(textarena_params(config).id)
+        opened_game(_textarena_params(config).id)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """What the game says in a few games of random moves, as often as in many."""
+        """The game's texts in a few games of random moves, repeated as if they were many."""
         shown = list(tasks)
         yield from plain_texts(self, shown, config)
         heard = [self._overheard(task, config, rng=random.Random(n)) for n, task in enumerate(shown[:READ])]
@@ -246,7 +246,7 @@ class TextArena:
 
     def _overheard(self, task: Task, config: Config, *, rng: random.Random) -> list[str]:
         game = self.make(task, config)
-        moves = GAMES.get(textarena_params(config).id) or ("[1]",)
+        moves = GAMES.get(_textarena_params(config).id) or ("[1]",)
         seen = [game.reset()]
         while not seen[-1].done and len(seen) < config.env.max_steps:
             seen.append(game.step(rng.choice(moves)))

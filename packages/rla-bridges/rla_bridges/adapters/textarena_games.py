@@ -1,8 +1,8 @@
-"""The single-player games of TextArena: which can be played here, which moves they have, and how one is opened.
+"""The single-player games of TextArena: which of them can be played here, their moves, and how to open one.
 
-Each was tried with textarena 0.7.4 on Python 3.11, without a network: ten seeds, random moves, two processes that hash
-texts differently. Those that played, and played the same again, are in `GAMES`, if they can be won by a player who
-reads what is hidden; the tests have such players.
+Each was tried with textarena 0.7.4 on Python 3.11, without a network: ten seeds, random moves, two processes with
+different hash seeds. `GAMES` has the games that ran, gave the same results in both processes, and can be won by a
+player who sees the hidden state; the tests have such players.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Moves = tuple[str, ...]
 DIRECTIONS: Moves = ("[up]", "[down]", "[left]", "[right]")
 
 
-def board_moves(rows: int, columns: int) -> Moves:
+def _board_moves(rows: int, columns: int) -> Moves:
     return tuple(f"[{row} {column}]" for row in range(rows) for column in range(columns))
 
 
@@ -30,7 +30,7 @@ def numbers(first: int, last: int) -> Moves:
     return tuple(f"[{number}]" for number in range(first, last + 1))
 
 
-# Every move of a game whose moves are few and always the same; none where they are many or depend on the board.
+# All moves of a game if they are few and always the same; empty if they are many or depend on the board.
 GAMES: dict[str, Moves] = {
     **dict.fromkeys(("2048-v0", "2048-v0-ultra-easy", "2048-v0-mega-easy", "2048-v0-super-easy"), DIRECTIONS),
     **dict.fromkeys(("2048-v0-very-easy", "2048-v0-easy", "2048-v0-hard", "2048-v0-very-hard"), DIRECTIONS),
@@ -40,20 +40,20 @@ GAMES: dict[str, Moves] = {
     **dict.fromkeys(("FrozenLake-v0", "FrozenLake-v0-random", "FrozenLake-v0-hardcore"), DIRECTIONS),
     "GuessTheNumber-v0": numbers(1, 20),
     "GuessTheNumber-v0-hardcore": numbers(1, 50),
-    "LightsOut-v0": board_moves(5, 5),
+    "LightsOut-v0": _board_moves(5, 5),
     **dict.fromkeys(("LogicPuzzle-v0", "LogicPuzzle-v0-hard"), ()),
     **dict.fromkeys(("Mastermind-v0", "Mastermind-v0-hard", "Mastermind-v0-extreme"), ()),
-    "Minesweeper-v0": board_moves(8, 8),
-    "Minesweeper-v0-small": board_moves(5, 5),
-    "Minesweeper-v0-medium": board_moves(10, 10),
-    "Minesweeper-v0-hard": board_moves(12, 12),
+    "Minesweeper-v0": _board_moves(8, 8),
+    "Minesweeper-v0-small": _board_moves(5, 5),
+    "Minesweeper-v0-medium": _board_moves(10, 10),
+    "Minesweeper-v0-hard": _board_moves(12, 12),
     "RushHour-v0": (),
     **dict.fromkeys(("Secretary-v0", "Secretary-v0-long"), ("[accept]", "[continue]")),
     "Sokoban-v0": DIRECTIONS,
     **dict.fromkeys(("Sudoku-v0", "Sudoku-v0-very-easy", "Sudoku-v0-easy", "Sudoku-v0-medium", "Sudoku-v0-hard"), ()),
     "ThreeCardMonte-v0": numbers(0, 2),
 }
-# Of these the seed says on which side a game is: a board takes long, or is drawn after the first move. There are so
+# For these games the seed decides the side, because a board takes long, or is drawn after the first move. They have so
 # many boards that two seeds hardly ever draw the same.
 BY_SEED = frozenset(
     {"Minesweeper-v0", "Minesweeper-v0-small", "Minesweeper-v0-medium", "Minesweeper-v0-hard"}
@@ -89,18 +89,18 @@ PLAYABLE = sorted(GAMES.keys() | CORPORA.keys())
 
 
 def check_game(name: str) -> None:
-    """Raises UserError for an id that cannot be played. The package is not imported."""
+    """Raises UserError for an id that cannot be played. Does not import the package."""
     if name in REFUSED_GAMES:
         raise UserError(f"env.own.id is {name}, which rla cannot play: {REFUSED_GAMES[name]}; choose another game")
     if name not in PLAYABLE:
         near = difflib.get_close_matches(name, PLAYABLE, n=1)
         hint = f"did you mean {near[0]}?" if near else "docs/guide/textarena.md lists the games that can be played"
-        raise UserError(f"env.own.id is {name!r}, which is no single-player game of textarena 0.7.4; {hint}")
+        raise UserError(f"env.own.id is {name!r}, which is not a single-player game of textarena 0.7.4; {hint}")
 
 
 @contextlib.contextmanager
 def kept_to_itself() -> Iterator[None]:
-    """Games print, and fetch word lists from the network whether they have them or not; here they do neither."""
+    """Games print, and download word lists even if they have them. Inside, they do neither."""
     import nltk
 
     fetch = nltk.download
@@ -114,7 +114,7 @@ def kept_to_itself() -> Iterator[None]:
 
 @cache
 def game_library() -> Any:
-    """The package. Raises UserError where it is not installed."""
+    """The package. Raises UserError if it is not installed."""
     need_package("textarena", install="rla-bridges[textarena]", why="env.name is textarena")
     with contextlib.redirect_stdout(io.StringIO()):
         return importlib.import_module("textarena")
@@ -122,7 +122,7 @@ def game_library() -> Any:
 
 @cache
 def opened_game(name: str) -> Any:
-    """The specification of a game, whose module is imported. Raises UserError where it cannot be."""
+    """The specification of a game, with its module imported. Raises UserError if that fails."""
     check_game(name)
     library = game_library()
     check_corpora(name)
@@ -140,7 +140,7 @@ def opened_game(name: str) -> Any:
 
 
 def check_corpora(name: str) -> None:
-    """Raises UserError with the command that fetches what is missing."""
+    """Raises UserError with the command that downloads missing data."""
     import nltk
 
     folders = {WORDS: "corpora/words", TAGGER: f"taggers/{TAGGER}"}

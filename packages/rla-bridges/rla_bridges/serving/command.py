@@ -14,13 +14,14 @@ env = typer.Typer(help="An environment as a server that other trainers can use."
 
 @env.callback()
 def env_group() -> None:
-    """An environment as a server that other trainers can use."""
+    """Serve an environment to other trainers."""
 
 
 @env.command("serve")
 def env_serve(
     name: Annotated[
-        str | None, typer.Option("--env", metavar="NAME", help="The environment; that of the pool, or of the params.")
+        str | None,
+        typer.Option("--env", metavar="NAME", help="The environment; default: the pool's, or the one in the params."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0: any that is free.")] = 8000,
     host: Annotated[

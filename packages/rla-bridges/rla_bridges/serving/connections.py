@@ -1,7 +1,7 @@
-"""The connections of an HTTP server: so many at a time, and each sends the head of its first request in time.
+"""The connections of an HTTP server: a limited number, and each has to send the head of its first request in time.
 
-`aiohttp` bounds neither. A server that has no descriptor left for another connection can open no file and start no
-environment, and asyncio writes a traceback for every connection that it then fails to take.
+`aiohttp` bounds neither. A server that has run out of file descriptors cannot open files or start environments, and
+asyncio writes a traceback for every connection that it then fails to accept.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from aiohttp import web
 
 log = logging.getLogger(__name__)
 
-HEAD_S = 10.0  # seconds for the head of the first request
-PAUSE_S = 1.0  # before the next try if the system has no room for another connection
+HEAD_S = 10.0  # seconds to send the head of the first request
+PAUSE_S = 1.0  # seconds before the next try if the system cannot accept another connection
 BACKLOG = 128
-SPARE = 128  # connections beside those of sessions
+SPARE = 128  # connections besides those of sessions
 
 
 def most_connections(sessions: int) -> int:
-    """Connections at a time: half of the descriptors that this process may have stay for environments."""
+    """The limit on connections, which leaves half of this process's file descriptors to environments."""
     return min(sessions + SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
@@ -44,8 +44,8 @@ def sockets_of(host: str, port: int) -> list[socket.socket]:
 
 
 class Connections:
-    """For one event loop. If there are `most`, a new one takes the place of another that plays nothing, of the oldest
-    one without a whole head first, and is closed if all of them play.
+    """For one event loop. At the limit `most`, a new connection replaces one that does not play: the oldest without a
+    complete head first. If all of them play, the new one is closed.
     """
 
     def __init__(self, *, most: int, head_s: float = HEAD_S) -> None:
@@ -60,7 +60,7 @@ class Connections:
 
     @contextmanager
     def playing(self, transport: BaseTransport | None) -> Iterator[None]:
-        """Inside, a session uses the connection, which makes room for no other."""
+        """Inside, a session uses the connection, so it is not replaced."""
         self._playing.add(transport)
         try:
             yield
@@ -68,7 +68,7 @@ class Connections:
             self._playing.discard(transport)
 
     async def accept(self, sockets: list[socket.socket], server: web.Server) -> None:
-        """Hand connections to `server` until this is cancelled; then the sockets are closed."""
+        """Hand connections to `server` until cancelled, then close the sockets."""
         try:
             await asyncio.gather(*(self._accept(each, server) for each in sockets))
         finally:
@@ -98,7 +98,7 @@ class Connections:
             self._waiting[transport] = loop.call_later(self._head_s, self._drop, transport)
 
     def _made_room(self, server: web.Server) -> bool:
-        """They are in the order in which they came."""
+        """Connections are in the order in which they came."""
         others = [each.transport for each in server.connections if each.transport not in self._playing]
         open_ones = [each for each in others if each is not None and not each.is_closing()]
         if open_ones:

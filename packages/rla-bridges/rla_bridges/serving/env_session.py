@@ -1,7 +1,7 @@
 """One session of the server: an environment, and the answers to messages about it.
 
-An episode ends as in a rollout: the environment ends it, it is won, or it has had `env.max_steps`. The reward of a step
-is what the episode has earned by it; where an environment counts no rewards, the step that wins earns 1.
+An episode ends as in a rollout: the environment ends it, it is won, or it has had `env.max_steps` steps. The reward of
+a step is the increase of the episode's reward. If an environment gives no rewards, the winning step earns 1.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rla_bridges.serving.served_tasks import ServedTasks
 
 log = logging.getLogger(__name__)
 
-SHOWN = 300  # characters of an environment's failure that a client is told
+SHOWN = 300  # characters of an environment's failure that are sent to a client
 FAILED = "EXECUTION_ERROR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedEnv:
-    """What all sessions share. `turns` numbers the resets that name no task."""
+    """State shared by all sessions. `turns` numbers the resets that do not name a task."""
 
     config: Config
     tasks: ServedTasks
@@ -57,12 +57,12 @@ class EpisodeState:
     episode_id: str
     steps: int = 0
     earned: float = 0.0
-    counts: bool = False  # whether the environment has said a reward
+    counts: bool = False  # whether the environment has given a reward
     won: bool = False
     done: bool = False
 
     def data(self) -> Mapping[str, Any]:
-        """What `state` answers."""
+        """The answer to `state`."""
         return {
             "episode_id": self.episode_id,
             "step_count": self.steps,
@@ -78,7 +78,7 @@ class EpisodeState:
 
 
 class EnvSession:
-    """`answer` takes one message at a time."""
+    """`answer` handles one message at a time."""
 
     def __init__(self, served: ServedEnv) -> None:
         self._served = served
@@ -129,11 +129,11 @@ class EnvSession:
             raise EnvironmentFailure("its reward is not a finite number")
         done = won or seen.done or state.steps >= env.max_steps
         reward = None if state.steps == 0 and earned == 0 else earned - state.earned
-        if reward is not None and not math.isfinite(reward):  # of two that are finite
+        if reward is not None and not math.isfinite(reward):  # the sum of two finite numbers may overflow
             raise EnvironmentFailure("its reward is not a finite number")
         self._state = replace(state, earned=earned, counts=counts, won=won, done=done)
         if done:
-            self._end()  # a pool's worker is free for the next episode
+            self._end()  # so that a pool's worker is free for the next episode
         shown = replace(seen, commands=offered(seen.commands, env.omit_commands))
         return observation_message(shown, task_id=state.task.task_id, reward=reward, won=won, done=done)
 

@@ -1,4 +1,4 @@
-"""From the options of `rla env serve` to a server that runs until it is told to stop."""
+"""From the options of `rla env serve` to a server that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORTEST_TOKEN = 16  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """What `rla env serve` is called with. `idle`: minutes."""
+    """The options of `rla env serve`. `idle` is in minutes."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -34,12 +34,12 @@ class ServingOptions:
 
 
 def serve_env(config: Config, options: ServingOptions, *, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM; `tell` gets lines for whoever runs it. Raises UserError."""
+    """Serve until Ctrl-C or SIGTERM. `tell` prints lines for the user. Raises UserError."""
     if options.sessions < 1 or options.idle <= 0:
         raise UserError("--sessions and --idle must be above 0")
     token = token_for(options.host)
     tasks = served_tasks(config, split=options.split, pool=options.pool, note=tell)
-    # Each session may have a worker of a pool: it would wait for another session's end otherwise.
+    # One worker of the pool per session: otherwise a session would wait for the end of another.
     config = replace(
         config,
         pool=replace(config.pool, workers=options.sessions),
@@ -65,7 +65,7 @@ def serve_env(config: Config, options: ServingOptions, *, tell: Callable[[str], 
 
 
 def environment_of_pool(pool: Path) -> str:
-    """The environment that a pool's tasks are of. Raises UserError where there is no pool."""
+    """The environment that a pool's tasks belong to. Raises UserError if there is no pool."""
     return read_tasks(pool)[0].env
 
 
@@ -76,12 +76,12 @@ def tasks_counted(tasks: ServedTasks) -> str:
 
 
 def token_for(host: str) -> str | None:
-    """The token that clients must send. Raises UserError where other machines could play without one."""
+    """The token that clients must send. Raises UserError if other machines could play without one."""
     token = os.environ.get(TOKEN) or None
     if token is None and not is_loopback(host):
         raise UserError(
             f"--host {host}: other machines could play; put a secret of {SHORTEST_TOKEN} characters or more into the "
-            f"environment variable {TOKEN}, here and where the clients are"
+            f"environment variable {TOKEN}, here and for the clients"
         )
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise UserError(f"{TOKEN} has {len(token)} characters; it needs {SHORTEST_TOKEN} or more")
@@ -89,7 +89,7 @@ def token_for(host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address can be reached from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The OpenEnv wire protocol from the server's end: messages that are read, answers, and the schemas of both."""
+"""The server side of the OpenEnv wire protocol: parsing messages, building answers, and the schemas of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Data = Mapping[str, Any]
 
 
 class BadMessage(Exception):
-    """What is wrong with a message, for whoever sent it. `code`: the protocol's name for it."""
+    """An invalid message, with the reason for the client. `code` is the protocol's name for the error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class BadMessage(Exception):
 
 
 def client_message(text: str) -> tuple[str, dict[str, Any]]:
-    """The type and the data of a message; data are empty where it has none. Raises BadMessage."""
+    """The type and the data of a message; the data are empty if it has none. Raises BadMessage."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def client_message(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def action_of(data: Data) -> str:
-    """The text of a step. Raises BadMessage."""
+    """The action text of a step. Raises BadMessage."""
     action = data.get("action")
     if not isinstance(action, str) or set(data) - {"action", "metadata"}:
         raise BadMessage("VALIDATION_ERROR", 'a step is {"action": "..."}, a text')
@@ -47,7 +47,7 @@ def action_of(data: Data) -> str:
 
 
 def name_at(data: Data, key: str) -> str | None:
-    """A short text of a reset, if it is there. Raises BadMessage."""
+    """A short string in a reset, or None if it is not there. Raises BadMessage."""
     found = data.get(key)
     if found is not None and (not isinstance(found, str) or len(found) > LONGEST_NAME):
         raise BadMessage("VALIDATION_ERROR", f"{key} must be a text of at most {LONGEST_NAME} characters")
@@ -55,7 +55,7 @@ def name_at(data: Data, key: str) -> str | None:
 
 
 def number_at(data: Data, key: str) -> int | None:
-    """A number of a reset, if it is there. Raises BadMessage."""
+    """A number in a reset, or None if it is not there. Raises BadMessage."""
     found = data.get(key)
     if found is not None and (type(found) is not int or found < 0):
         raise BadMessage("VALIDATION_ERROR", f"{key} must be a whole number, 0 or more")
@@ -73,7 +73,7 @@ def error_message(code: str, message: str, **more: int) -> Data:
 
 
 def schemas() -> Data:
-    """What `/schema` answers."""
+    """The answer of `/schema`."""
     metadata = {"type": "object", "additionalProperties": True}
     text, flag = {"type": "string"}, {"type": "boolean", "default": False}
     number = {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None}
@@ -110,7 +110,7 @@ def _object_schema(title: str, properties: Data, required: list[str]) -> Data:
 
 
 def metadata_of(env: str) -> Data:
-    """What `/metadata` answers."""
+    """The answer of `/metadata`."""
     return {
         "name": env,
         "description": f"Tasks of the environment {env}, served by rla: each action is a text.",

@@ -1,13 +1,13 @@
 """Any of our environments as an OpenEnv server: `rla env serve`.
 
-A websocket at `/ws` is a session with an environment of its own. `/health`, `/schema` and `/metadata` say what the
-server is; `/list_environments` and the routes below the environment's name list its tasks, as the protocol's task API
-does. There are no routes for a reset or a step over HTTP, which would forget the episode at once.
+A websocket at `/ws` is a session with an environment of its own. `/health`, `/schema` and `/metadata` describe the
+server. `/list_environments` and the routes below the environment's name list its tasks, as in the protocol's task API.
+There are no HTTP routes for a reset or a step, because they would forget the episode at once.
 
-Limits: `sessions` at a time, LARGEST_MESSAGE bytes a message, `idle` seconds without one, and those of `connections.py`
-for whoever only connects. A bad message is answered
-with an error; whatever else happens in a session ends that session alone. Pages in a browser are refused, and where
-there is a token, whoever does not send it as a bearer token.
+Limits: `sessions` at a time, LARGEST_MESSAGE bytes per message, `idle` seconds without a message, and the limits of
+`connections.py` for clients that only connect. A bad message is answered with an error; any other failure in a session
+ends only that session. Requests from web pages in a browser are refused. If there is a token, clients must send it as a
+bearer token.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ requests = logging.getLogger(f"{__name__}.requests")
 LARGEST_MESSAGE = 1 << 20  # bytes
 LARGEST_BODY = 1 << 16
 BODY_S = 10.0  # seconds for the body of a request
-KEPT_S = 15.0  # seconds that a connection may wait for its next request
+KEPT_S = 15.0  # seconds that an idle connection is kept for its next request
 AHEAD = 8  # messages that a client may send before the first is answered
-HEARTBEAT = 30.0  # seconds between looks whether a client is still there
+HEARTBEAT = 30.0  # seconds between checks that a client is still there
 STOPPING = 2.0  # seconds that sessions have to end
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """`idle`: seconds. `token`: what clients must send; none: nothing."""
+    """`idle` is in seconds. `token` is required of clients, unless it is None."""
 
     sessions: int = 64
     idle: float = 3600.0
@@ -55,7 +55,7 @@ class ServerLimits:
 
 @dataclass(slots=True)
 class OpenEnvServer:
-    """The routes, and the sessions that are open."""
+    """The routes and the open sessions."""
 
     served: ServedEnv
     limits: ServerLimits
@@ -88,7 +88,7 @@ class OpenEnvServer:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.connections.heard(request.transport)
-        if "Origin" in request.headers:  # any page that a browser has open could play otherwise
+        if "Origin" in request.headers:  # otherwise any page that is open in a browser could play
             return _refusal("browsers are not served", 403)
         wanted = f"Bearer {self.limits.token}"
         given = request.headers.get("Authorization", "")
@@ -166,7 +166,7 @@ class OpenEnvServer:
 
 @contextlib.asynccontextmanager
 async def _messages(socket: web.WebSocketResponse) -> AsyncIterator[asyncio.Queue[str | None]]:
-    """Texts as they arrive, None at the end. They are read beside the work: pings are answered only while reading."""
+    """Texts as they arrive, None at the end. They are read concurrently, because only reading answers pings."""
     incoming = asyncio.Queue[str | None](AHEAD)
 
     async def read() -> None:
@@ -191,12 +191,12 @@ async def _send(socket: web.WebSocketResponse, message: Data) -> None:
         await socket.send_str(json.dumps(message, allow_nan=False))
 
 
-def own_defect(record: logging.LogRecord) -> bool:
-    """Whether an error is one of ours: clients send nonsense and hang up as often as they like."""
+def _own_defect(record: logging.LogRecord) -> bool:
+    """Whether a log record is our own defect. Clients may send garbage or hang up as often as they like."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
 
 
-requests.addFilter(own_defect)
+requests.addFilter(_own_defect)
 
 
 def _constant(data: Any) -> Handler:
@@ -211,13 +211,13 @@ def _refusal(message: str, status: int) -> web.Response:
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """A JSON object whose `split` is a text. Raises BadMessage."""
+    """A JSON object whose `split` is a string. Raises BadMessage."""
     try:
         async with asyncio.timeout(BODY_S):
             body = await request.json()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
-    except (ValueError, LookupError, RecursionError):  # no JSON, a charset that does not exist, nested too deeply
+    except (ValueError, LookupError, RecursionError):  # not JSON, an unknown charset, or nested too deeply
         body = None
     if not isinstance(body, dict) or not isinstance(body.get("split"), str):
         raise BadMessage("VALIDATION_ERROR", 'the body must be a JSON object with "split", a text')
@@ -233,7 +233,7 @@ def _bound(body: Data, key: str) -> int | None:
 
 @contextlib.asynccontextmanager
 async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve until the block ends; gives the port. Raises UserError if the address is taken."""
+    """Serve until the block ends; yields the port. Raises UserError if the address is taken."""
     application = server.application()
     runner = web.AppRunner(
         application, access_log=None, logger=requests, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S

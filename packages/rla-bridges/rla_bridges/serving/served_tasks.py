@@ -1,4 +1,4 @@
-"""The tasks that a server offers, and which of them a reset asks for."""
+"""The tasks that a server offers, and which of them a reset selects."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ TYPES = {"train": "train", "test": "test"}  # of splits, in the protocol's words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTasks:
-    """Tasks by split, in the order of their ids. The first split is meant where a reset names none."""
+    """Tasks by split, in the order of their ids. The first split is the default for a reset."""
 
     splits: Mapping[str, tuple[Task, ...]]
     by_id: Mapping[str, Task]
 
     def chosen(self, data: Data, *, turns: Iterator[int]) -> Task:
-        """The task of a reset: by `task_id`; by `index`; by an `episode_id` that is the id of a task; by `seed`, which
-        counts round and round; otherwise by the next of `turns`. Raises BadMessage.
+        """The task of a reset: by `task_id`; by `index`; by an `episode_id` that is a task's id; by `seed` modulo the
+        number of tasks; otherwise by the next of `turns`. Raises BadMessage.
         """
         task_id, episode = name_at(data, "task_id"), name_at(data, "episode_id")
         index, seed = number_at(data, "index"), number_at(data, "seed")
         tasks = self.of_split(name_at(data, "split"))
         if task_id is not None:
             if task_id not in self.by_id:
-                raise BadMessage("VALIDATION_ERROR", "there is no task of this task_id")
+                raise BadMessage("VALIDATION_ERROR", "there is no task with this task_id")
             return self.by_id[task_id]
         if index is not None:
             if index >= len(tasks):
@@ -45,7 +45,7 @@ class ServedTasks:
         return tasks[(next(turns) if seed is None else seed) % len(tasks)]
 
     def of_split(self, split: str | None) -> tuple[Task, ...]:
-        """Raises BadMessage where there is no such split."""
+        """Raises BadMessage if the split does not exist."""
         named = next(iter(self.splits)) if split is None else split
         if named not in self.splits:
             raise BadMessage("VALIDATION_ERROR", f"split must be {' or '.join(self.splits)}")
@@ -57,7 +57,7 @@ class ServedTasks:
 
 
 def task_card(task: Task, index: int) -> dict[str, Any]:
-    """What a client may know of a task: not its payload, which may hold a solution."""
+    """The public part of a task, without its payload, which may hold a solution."""
     shown = ("split", "kind", "instruction", "status", "depth", "parent_id")
     return {"id": task.task_id, "index": index} | {name: getattr(task, name) for name in shown}
 
@@ -65,7 +65,7 @@ def task_card(task: Task, index: int) -> dict[str, Any]:
 def served_tasks(
     config: Config, *, split: str | None, pool: Path | None, note: Callable[[str], None] | None = None
 ) -> ServedTasks:
-    """The tasks of a pool, or the environment's own: those of `split`, or of all. Raises UserError for none."""
+    """The tasks of `split` or of all splits, from a pool or the environment's own. Raises UserError without any."""
     if pool is not None:
         tasks = [task for task in read_tasks(pool) if split in (None, task.split)]
         strange = next((task.env for task in tasks if task.env != config.env.name), None)

@@ -1,16 +1,16 @@
-"""Files of answers that were given elsewhere, and the tasks that they belong to.
+"""Files of answers that were given elsewhere, and how their rows are matched to tasks.
 
     columns                          a row belongs to
-    task_id, response                the task of that id
-    question, response               the task whose instruction it is
-    input, output (gts, score, ...)  the task whose instruction it holds: a validation dump of verl, whose input is the
-                                     whole decorated prompt
-    messages                         the task of task_id or question, else the one whose instruction the user's part
-                                     before the first reply holds (`rla_programs.answering.transcripts`)
+    task_id, response                the task with that id
+    question, response               the task with that instruction
+    input, output (gts, score, ...)  the task whose instruction it contains: a validation dump of verl, whose input is
+                                     the complete prompt
+    messages                         the task of task_id or question, else the one whose instruction is in the user's
+                                     part before the first reply (`rla_programs.answering.transcripts`)
 
-`response` is a text, or a list of texts, and goes before `messages`. White space is alike wherever texts are compared.
-Of several instructions that an input holds the longest one counts; a row whose task is still not clear belongs to none.
-JSON lines or Parquet.
+`response` is a string or a list of strings, and takes precedence over `messages`. Texts are compared without regard to
+white space. If an input contains several instructions, the longest one counts; a row that is still ambiguous belongs to
+no task. Files are JSON lines or Parquet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_LINE = 64 << 20  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRow:
-    """What says which task it belongs to, none of it where a row does not say so, and its answers."""
+    """The fields that identify the row's task, all empty if the row has none of them, and its answers."""
 
     task_id: str | None
     question: str | None
@@ -45,7 +45,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedAnswers:
-    """`groups`: of each task that has answers the task and each of them. `unmatched`: rows that belong to no task."""
+    """`groups`: each task that has answers, with each of its answers. `unmatched`: rows that belong to no task."""
 
     rows: int
     unmatched: int
@@ -75,12 +75,12 @@ class MatchedAnswers:
 
 
 def read_answers(file: Path) -> list[AnswerRow]:
-    """All rows. Raises UserError for a file that cannot be read, and for a row of no known layout."""
+    """All rows. Raises UserError for a file that cannot be read, and for a row with an unknown layout."""
     if file.suffix not in (".jsonl", ".parquet"):
         raise UserError(f"{file}: answers are read from .jsonl and .parquet files")
     try:
         rows = _parquet_rows(file) if file.suffix == ".parquet" else _json_rows(file)
-        found = [answer_row(row, where=f"{file}, row {number}") for number, row in enumerate(rows, start=1)]
+        found = [_answer_row(row, where=f"{file}, row {number}") for number, row in enumerate(rows, start=1)]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
     if not found:
@@ -88,10 +88,10 @@ def read_answers(file: Path) -> list[AnswerRow]:
     return found
 
 
-def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
-    """Raises UserError where it has no answer, or does not say to what."""
+def _answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
+    """Raises UserError if the row has no answer, or does not identify its task."""
     if row.get("response") is None and row.get("output") is None and row.get("messages") is not None:
-        return transcript_row(row, where=where)
+        return _transcript_row(row, where=where)
     dump = row.get("response") is None and row.get("output") is not None
     found = row.get("output") if dump else row.get("response")
     responses = [found] if isinstance(found, str) else found
@@ -99,7 +99,7 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     names = {name: row[name] for name in said if row.get(name) is not None}
     if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses) or not names:
         raise UserError(f"{where}: a row needs the columns {LAYOUTS}; response is a text or a list of texts")
-    check_names(names, where=where)
+    _check_names(names, where=where)
     return AnswerRow(
         task_id=names.get("task_id"),
         question=names.get("question"),
@@ -108,10 +108,10 @@ def answer_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     )
 
 
-def transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
-    """Raises UserError for messages that are none."""
+def _transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
+    """Raises UserError for invalid messages."""
     names = {name: row[name] for name in ("task_id", "question") if row.get(name) is not None}
-    check_names(names, where=where)
+    _check_names(names, where=where)
     try:
         given = given_messages(row["messages"])
     except NoTranscript as fault:
@@ -126,15 +126,15 @@ def transcript_row(row: Mapping[str, Any], *, where: str) -> AnswerRow:
     )
 
 
-def check_names(names: Mapping[str, Any], *, where: str) -> None:
+def _check_names(names: Mapping[str, Any], *, where: str) -> None:
     if not all(isinstance(value, str) for value in names.values()):
         raise UserError(f"{where}: {' and '.join(names)} must be a text")
 
 
 def matched_answers(rows: Sequence[AnswerRow], pool: Sequence[Task]) -> MatchedAnswers:
-    """The answers to each task of `pool`, in its order; those to one task in the order of the rows."""
+    """The answers to each task of `pool`, in its order; answers to one task are in the order of the rows."""
     by_id = {task.task_id: task for task in pool}
-    texts = instructions_of(pool)
+    texts = _instructions_of(pool)
     held = InputIndex(texts)
     answers: dict[str, list[Given]] = {}
     unmatched = 0
@@ -153,7 +153,7 @@ def matched_answers(rows: Sequence[AnswerRow], pool: Sequence[Task]) -> MatchedA
 
 
 class InputIndex:
-    """Finds the longest instruction that a text holds. A dump repeats each input, so what was found is kept."""
+    """Finds the longest instruction in a text. A dump repeats each input, so results are cached."""
 
     def __init__(self, texts: Mapping[str, Task]) -> None:
         self._texts = sorted(texts.items(), key=lambda item: -len(item[0]))
@@ -168,8 +168,8 @@ class InputIndex:
         return self._found[text]
 
 
-def instructions_of(pool: Sequence[Task]) -> dict[str, Task]:
-    """Instruction -> task; without those that several tasks have."""
+def _instructions_of(pool: Sequence[Task]) -> dict[str, Task]:
+    """Instruction -> task, without instructions that several tasks share."""
     found: dict[str, list[Task]] = {}
     for task in pool:
         found.setdefault(single_spaced(task.instruction), []).append(task)

@@ -1,10 +1,10 @@
-"""Answers that were given elsewhere, judged by the environment: `rla evaluate --from FILE`.
+"""Judges answers that were given elsewhere: `rla evaluate --from FILE`.
 
-The prompt of the policy reads an action from an answer, as from a reply, and the environment judges that action. No
-model is loaded, and nothing is written but the metrics. An answer after which the episode goes on is an error, as a
-broken environment is.
+The policy's prompt parses an action from an answer, as from a reply, and the environment judges that action. No model
+is loaded, and only metrics are written. If the episode goes on after an answer, that is an error, like a broken
+environment.
 
-The last reply of a transcript (`rla_programs.answering.transcripts`) is the answer. Its calls count and are not run
+The last reply of a transcript (`rla_programs.answering.transcripts`) is the answer. Its calls count but are not run
 again. If that reply is a call, or a result follows it, there is no answer and the episode is lost.
 """
 
@@ -47,13 +47,13 @@ from rla_programs.answering.voting import ClassOf, SaidEpisode, answer_figures, 
 from rla_programs.tool.tool_use import given_tool_figures
 
 UNENDED = "the episode goes on after the answer: it takes more than one reply"
-METRICS = "answers.json"  # beside the metrics of the run's own policy
+METRICS = "answers.json"  # next to the metrics of the run's own policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:
-    """`vote`: the class of the answer, None if it has none. `error`: why it could not be judged, empty where it was.
-    `calls`: of tools, where `told`. `answered`: whether the transcript ends with an answer.
+    """`vote`: the class of the answer, None if it has none. `error`: why the answer could not be judged, else empty.
+    `calls`: number of tool calls, valid if `told`. `answered`: whether the transcript ends with an answer.
     """
 
     episode: EvaluatedEpisode
@@ -66,10 +66,10 @@ class JudgedAnswer:
 
 
 def evaluate_answers(contexts: Mapping[str, StageContext], file: Path, *, metrics: Path | None) -> dict[str, Any]:
-    """Judges the answers to the tasks of each held-out split, whose call is named by it. `metrics`: the file to write;
-    None: `METRICS` of the evaluation's folder.
+    """Judge the answers to the tasks of each held-out split; `contexts` is by split. `metrics`: the file to write;
+    None: `METRICS` in the evaluation's folder.
 
-    Raises UserError where no answer belongs to a task, and where more than a stated share could not be judged.
+    Raises UserError if no answer belongs to a task, or if more than the allowed share could not be judged.
     """
     for option in ("slice", "workers"):
         if any(option in ctx.options for ctx in contexts.values()):
@@ -92,15 +92,15 @@ def evaluate_answers(contexts: Mapping[str, StageContext], file: Path, *, metric
         ctx.progress.note(f"{file}, {split}: {given.told()}")
         if given.groups:
             place = metrics or ctx.path("metrics").with_name(METRICS)
-            summaries[split] = evaluate_matched(ctx, file, given, split, place)
+            summaries[split] = _evaluate_matched(ctx, file, given, split, place)
     return summaries if len(summaries) > 1 else next(iter(summaries.values()))
 
 
-def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split: str, place: Path) -> dict[str, Any]:
-    """One split; the metrics are those of an evaluation, null where only tokens could tell."""
+def _evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split: str, place: Path) -> dict[str, Any]:
+    """Judge one split. The metrics are those of an evaluation, null if they would need tokens."""
     started = time.monotonic()
     class_of = class_of_answers(ctx.config, given.tasks)
-    judged = judged_answers(ctx, given, class_of)
+    judged = _judged_answers(ctx, given, class_of)
     failed = [one.error for one in judged if one.error]
     if len(failed) == len(judged) or len(failed) > ctx.config.rollout.max_failed_share * len(judged):
         raise UserError(
@@ -133,14 +133,14 @@ def evaluate_matched(ctx: StageContext, file: Path, given: MatchedAnswers, split
 
 
 def calls_of_transcripts(judged: Sequence[JudgedAnswer]) -> dict[str, Any]:
-    """The figures of calls, if one of the answers tells any: then an answer without a call made none."""
+    """The figures of calls, if at least one answer reports its calls; then an answer without a call made none."""
     if not any(one.told for one in judged):
         return {}
     return given_tool_figures([(one.episode.kind, one.calls) for one in judged if not one.episode.broken])
 
 
-def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf | None) -> list[JudgedAnswer]:
-    """One for each answer, in the order of tasks."""
+def _judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf | None) -> list[JudgedAnswer]:
+    """One result for each answer, in the order of tasks."""
     config = evaluating(ctx.config)
     prompt = environment(config.env.name).policy_prompt(config)
     found: dict[int, list[JudgedAnswer]] = {}
@@ -167,7 +167,7 @@ def judged_answers(ctx: StageContext, given: MatchedAnswers, class_of: ClassOf |
 async def judge_answer(
     task: Task, response: Given, make: MakeEnv, prompt: PolicyPrompt, threshold: float, class_of: ClassOf | None
 ) -> JudgedAnswer:
-    """Has the environment judge the end of an episode that was played elsewhere."""
+    """Let the environment judge the end of an episode that was played elsewhere."""
     played, named = played_elsewhere(response, prompt), f"environment {task.env}, task {task.task_id}"
     won, action, text, error, made = False, None, "", "", None
     try:
@@ -206,8 +206,8 @@ async def judge_answer(
 
 
 async def concluded(made: Environment | AwaitedEnvironment, played: PlayedElsewhere, action: str) -> Observation:
-    """The last observation of an episode whose last action is `action`. What came before is taken up by environments
-    that can, and what is no answer is never a step: a call of it would run.
+    """The last observation of an episode whose last action is `action`. The earlier part is restored in environments
+    that support it. A reply that is not an answer is never stepped, because its call would run.
     """
     if played.answered:
         if isinstance(made, Recalls):

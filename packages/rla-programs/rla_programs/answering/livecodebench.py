@@ -2,9 +2,9 @@
 
     [{"question_id": "abc301_a", "code_list": ["print(1)", ...]}, ...]    sorted by question_id
 
-This is what its `custom_evaluator` reads (`--custom_output_file`). A program is the last closed block of the reply that
-is fenced as python, else the last closed block; in an environment whose reply is the program itself it is that. A reply
-without one is the empty program, which fails. Every episode counts, those too in which our own sandbox broke.
+Its `custom_evaluator` reads this file (`--custom_output_file`). A program is the last closed block fenced as python in
+the reply, or else the last closed block; if the environment's replies are programs, it is the reply itself. A reply
+without a program becomes an empty program, which fails. Every episode counts, even if our own sandbox failed in it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rla_programs.coding.importing.livecode import LIVECODE
 from rla_programs.coding.prompts import LONGEST_REPLY, TAGS
 
 FILE = "livecodebench.json"
-SOURCE = f"{LIVECODE}/"  # before the question's id in the source of a problem
+SOURCE = f"{LIVECODE}/"  # prefix of the question's id in a problem's source
 READ = ("task_id", "rollout", *(f"steps.list.element.{name}" for name in ("reply", "action", "valid")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeQuestion:
-    """`name`: the id, of the task where the question's is not `known`. `bare`: a reply is the program itself."""
+    """`name`: the question's id if it is `known`, or else the task's. `bare`: the reply is the program itself."""
 
     name: str
     known: bool
@@ -42,8 +42,9 @@ class CodeQuestion:
 def export_livecodebench(
     run: Path, config: Config, *, iteration: int | None, split: str | None, out: Path | None
 ) -> list[str]:
-    """Writes the programs of one evaluation, by default the last of the main split, to `out`, by default `FILE` beside
-    its metrics. Returns lines to tell. Raises UserError where nothing was evaluated, or no task asks for a program.
+    """Write the programs of one evaluation, by default the last one on the main split, to `out`, by default `FILE` next
+    to its metrics. Returns lines for the user. Raises UserError if nothing was evaluated, or if no task asks for a
+    program.
     """
     name = split or config.tasks.test_splits[0]
     evaluated = played_iterations(run, config, name)
@@ -53,7 +54,7 @@ def export_livecodebench(
     played = evaluated_in(run, config, number, name)
     tasks = [task for folder, _ in played.pools for task in read_tasks(folder)]
     questions = {task.task_id: found for task in tasks if (found := code_question(task)) is not None}
-    programs = programs_of(played.trajectories, questions)
+    programs = _programs_of(played.trajectories, questions)
     if not programs:
         raise UserError(f"{played.trajectories}: none of its tasks asks for a program; LiveCodeBench judges programs")
     file = out or played.trajectories.with_name(FILE)
@@ -70,10 +71,10 @@ def export_livecodebench(
 
 
 def code_question(task: Task) -> CodeQuestion | None:
-    """None for a task that asks for no program. The payload is a coding problem, or holds one as JSON text."""
-    own = json_fields(task.payload)
+    """None for a task that does not ask for a program. The payload is a coding problem, or has one as JSON text."""
+    own = _json_fields(task.payload)
     inner = own.get("problem")
-    problem = json_fields(inner) if isinstance(inner, str) else own
+    problem = _json_fields(inner) if isinstance(inner, str) else own
     if "tests" not in problem:
         return None
     source = problem.get("source")
@@ -83,8 +84,8 @@ def code_question(task: Task) -> CodeQuestion | None:
     )
 
 
-def json_fields(text: str) -> Mapping[str, Any]:
-    """Empty where it is none."""
+def _json_fields(text: str) -> Mapping[str, Any]:
+    """The JSON object in `text`; empty if it is not one."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -92,7 +93,7 @@ def json_fields(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str, list[str]]:
+def _programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str, list[str]]:
     """Task -> the program of each of its episodes, in order of their rollouts."""
     found: dict[str, dict[int, str]] = {}
     for row in stream_rows(folder, "trajectories", READ, keys=questions):
@@ -102,7 +103,7 @@ def programs_of(folder: Path, questions: Mapping[str, CodeQuestion]) -> dict[str
 
 
 def program_of(step: Mapping[str, Any], *, bare: bool) -> str:
-    """The program that a reply holds; the empty one where it holds none."""
+    """The program in a reply, or an empty one."""
     reply = step["reply"]
     blocks = fenced_blocks(lines_of(reply)) if len(reply) <= LONGEST_REPLY else []
     chosen = [block for block in blocks if block.tag in TAGS] or blocks

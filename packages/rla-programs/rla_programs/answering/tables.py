@@ -1,4 +1,4 @@
-"""Tables and figures of k answers to a question (`rla_programs.answering.at_k`) and of the use of tools."""
+"""Tables and figures for k answers to a question (`rla_programs.answering.at_k`) and for the use of tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rla_programs.execution.surroundings import PLAYING, surroundings_table
 from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
 
 FIGURES = ("avg", "maj", "pass", "best")
-COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are no shares
+COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are not shares
 
 
 class AnswerTables:
@@ -25,11 +25,11 @@ class AnswerTables:
         return answer_tables(summary)
 
     def named(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """`avg@8` and so on: the estimates of all answers of a question, then of fewer."""
-        return {name: figure["estimate"] for name, figure in of_all_answers(row).items()} | smaller(row)
+        """`avg@8` and so on: the estimates for all answers of a question, then for fewer."""
+        return {name: figure["estimate"] for name, figure in _of_all_answers(row).items()} | smaller(row)
 
     def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-        return compared_answers(rows)
+        return _compared_answers(rows)
 
 
 class ToolTables:
@@ -38,7 +38,7 @@ class ToolTables:
     figures = FOLLOWED
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
-        from rla_programs.tool.tool_frames import read_tool_episodes  # brings polars, which takes a while
+        from rla_programs.tool.tool_frames import read_tool_episodes  # imports polars, which takes a while
 
         episodes = read_tool_episodes(trajectories)
         return tool_figures_by_kind(episodes) if held_out else tool_figures(episodes)
@@ -53,25 +53,25 @@ class ToolTables:
         return [*tool_tables(summary), surroundings_table(summary)]
 
 
-def of_all_answers(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """`avg@8` and so on of the metrics of an evaluation: the figures of all answers of a question."""
+def _of_all_answers(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """`avg@8` and so on from the metrics of an evaluation: the figures for all answers of a question."""
     found = row.get("at_k", {})
     size = str(found.get("n"))
     return {f"{figure}@{size}": found[figure][size] for figure in FIGURES if size in found.get(figure, {})}
 
 
 def answer_tables(summary: RunSummary) -> list[Table]:
-    """One for each held-out split, and one of its sources where there are several."""
+    """One table for each held-out split, and one of its sources if there are several."""
     made = []
     for found in titled_splits(summary):
         rows = [row for row in found.evaluations if row.get("at_k", {}).get("n", 0) > 1]
-        made += [answer_table(rows, found.split), source_table(rows, found.split)]
+        made += [_answer_table(rows, found.split), _source_table(rows, found.split)]
     return made
 
 
-def answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
-    """One line per evaluation: figures of all answers with intervals, then those of fewer."""
-    wide = list(dict.fromkeys(name for row in rows for name in of_all_answers(row)))
+def _answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
+    """One line per evaluation: figures for all answers with intervals, then for fewer."""
+    wide = list(dict.fromkeys(name for row in rows for name in _of_all_answers(row)))
     narrow = [name for name in dict.fromkeys(name for row in rows for name in smaller(row)) if name not in wide]
     columns = ["iteration"]
     for name in wide:
@@ -80,8 +80,8 @@ def answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
     for row in rows:
         cells = [str(row["iteration"])]
         for name in wide:
-            figure = of_all_answers(row).get(name, {})
-            cells += [percent(figure.get("estimate")), bounds(interval_row(figure), "figure")]
+            figure = _of_all_answers(row).get(name, {})
+            cells += [percent(figure.get("estimate")), bounds(_interval_row(figure), "figure")]
         lines.append((*cells, *(percent(smaller(row).get(name)) for name in narrow)))
     note = "a question is one draw; pass: one of k is right; maj: a vote of k; best: published bootstrap of pass"
     title = joined_title("Answers to held-out questions", split)
@@ -89,7 +89,7 @@ def answer_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
 
 
 def smaller(row: Mapping[str, Any]) -> dict[str, float]:
-    """`pass@2` and so on: the estimates of fewer than all answers. Of one answer avg says the same."""
+    """`pass@2` and so on: the estimates for fewer than all answers. For one answer they equal avg."""
     found = row.get("at_k", {})
     return {
         f"{figure}@{size}": value["estimate"]
@@ -99,10 +99,10 @@ def smaller(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def source_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
-    """avg of the last evaluation by source; without rows where there is one source."""
+def _source_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
+    """avg of the last evaluation by source; no rows if there is only one source."""
     title = joined_title("Answers by source", split)
-    found = of_all_answers(rows[-1]) if rows else {}
+    found = _of_all_answers(rows[-1]) if rows else {}
     sources = next(iter(found.values()))["by_source"] if found else {}
     if len(sources) < 2:
         return Table(title=title, columns=(), rows=())
@@ -118,13 +118,13 @@ def source_table(rows: Sequence[Mapping[str, Any]], split: str) -> Table:
     return Table(title=title, columns=("source", "questions", *found), rows=tuple(lines), note="the last evaluation")
 
 
-def interval_row(figure: Mapping[str, Any]) -> dict[str, Any]:
+def _interval_row(figure: Mapping[str, Any]) -> dict[str, Any]:
     return {"figure_low": figure.get("low"), "figure_high": figure.get("high")}
 
 
-def compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per run that was given several answers, by its name; `rows`: the metrics of its evaluation."""
-    found = {name: of_all_answers(row) for name, row in rows.items() if row.get("at_k", {}).get("n", 0) > 1}
+def _compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per run with several answers per question; `rows`: the metrics of its evaluation, by its name."""
+    found = {name: _of_all_answers(row) for name, row in rows.items() if row.get("at_k", {}).get("n", 0) > 1}
     names = list(dict.fromkeys(name for figures in found.values() for name in figures))
     columns = ["run"]
     for name in names:
@@ -134,26 +134,26 @@ def compared_answers(rows: Mapping[str, Mapping[str, Any]]) -> Table:
         cells = [run_name]
         for name in names:
             figure = figures.get(name, {})
-            cells += [percent(figure.get("estimate")), bounds(interval_row(figure), "figure")]
+            cells += [percent(figure.get("estimate")), bounds(_interval_row(figure), "figure")]
         lines.append(tuple(cells))
     return Table(title="Held-out answers", columns=tuple(columns), rows=tuple(lines))
 
 
 def tool_tables(summary: RunSummary) -> list[Table]:
     """Training tasks, then each held-out split with the sources of its last evaluation, then how the calls ran."""
-    made = [tool_table("Tools", [(str(row["iteration"]), row) for row in summary.iterations])]
+    made = [_tool_table("Tools", [(str(row["iteration"]), row) for row in summary.iterations])]
     for found in titled_splits(summary):
         lines = [(str(row["iteration"]), row) for row in found.evaluations]
         of_kind = found.evaluations[-1].get("tool_by_kind", {}) if found.evaluations else {}
         lines += list(of_kind.items()) if len(of_kind) > 1 else []
-        made.append(tool_table(joined_title("Tools, held out", found.split), lines))
-    return [*made, execution_table(summary)]
+        made.append(_tool_table(joined_title("Tools, held out", found.split), lines))
+    return [*made, _execution_table(summary)]
 
 
 LASTED = ("ran, mean", "waited, mean", "ran, 99%", "waited, 99%")  # of `SECONDS`, in that order
 
 
-def execution_table(summary: RunSummary) -> Table:
+def _execution_table(summary: RunSummary) -> Table:
     """One line for each stage that ran calls: how they ended, and how long they took on this machine."""
     lines = [
         (f"{PLAYING[stage]}{iteration}", figures)
@@ -176,8 +176,8 @@ def execution_table(summary: RunSummary) -> Table:
     return Table(title="Execution of calls", columns=columns, rows=rows, note=note)
 
 
-def tool_table(title: str, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """One line for each that has figures of tools."""
+def _tool_table(title: str, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    """One line for each row with figures of tools."""
     rows = tuple(
         (name, *(number(row.get(key), 2) if key in COUNTED else percent(row.get(key)) for key in TOOL_FIGURES))
         for name, row in lines

@@ -1,11 +1,11 @@
-"""Conversations that were held elsewhere, taken apart into replies and what was answered to each.
+"""Conversations that were held elsewhere, split into replies and the answers to each.
 
-    messages    {"role", "content", "tool_calls"?}, as OpenAI and Hermes have them: a reply is a message of the
-                assistant, and its answer is whatever follows it. A content is a text, a list of parts with texts, or
-                null.
-    a text      is one reply, unless the prompt of the policy finds calls and results in it (`ReadsTranscripts`)
+    messages    {"role", "content", "tool_calls"?}, as in OpenAI's and Hermes's formats: a reply is a message of the
+                assistant, and its answer is everything that follows it. A content is a string, a list of parts with
+                texts, or null.
+    a string    is one reply, unless the policy's prompt finds calls and results in it (`ReadsTranscripts`)
 
-The answer of a transcript is its last reply. It has none where that reply is a call, or where a result follows it.
+The final answer of a transcript is its last reply. There is none if that reply is a call, or if a result follows it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class ReadsTranscripts(Protocol):
 
 
 class NoTranscript(ValueError):
-    """Messages that are none; the text says why."""
+    """The messages are invalid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidTurn:
-    """A message of the assistant: its text, the name and arguments (as JSON text) of its calls, and what was answered.
+    """A message of the assistant: its text, the name and arguments (as JSON text) of its calls, and the answer to it.
 
-    `answer`: None where nothing was, or nothing that belongs to the episode.
+    `answer`: None if there is none, or none that belongs to the episode.
     """
 
     text: str
@@ -64,7 +64,7 @@ class SaidTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenMessages:
-    """`asked`: what the user has said before the first reply."""
+    """`asked`: the user's text before the first reply."""
 
     asked: str
     turns: tuple[SaidTurn, ...]
@@ -75,8 +75,8 @@ Given = str | GivenMessages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedElsewhere:
-    """An episode that is over. `calls`: how many were made; `told`: whether the transcript says so, which a text
-    without any call does not: it may be the last reply alone. `answered`: whether the last reply is an answer.
+    """A finished episode. `calls`: the number of calls. `told`: whether that number is known; a string without any call
+    may be just the last reply. `answered`: whether the last reply is an answer.
     """
 
     replies: list[str]
@@ -87,7 +87,7 @@ class PlayedElsewhere:
 
 
 def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
-    """What was said, as the environment of `prompt` would have read it."""
+    """The episode as the environment of `prompt` would have read it."""
     reader = prompt if isinstance(prompt, ReadsTranscripts) else None
     turns = (SaidTurn(text=given),) if isinstance(given, str) else given.turns
     replies, answers, calls, last = list[str](), list[str](), 0, 0
@@ -116,13 +116,13 @@ def played_elsewhere(given: Given, prompt: PolicyPrompt) -> PlayedElsewhere:
 def given_messages(messages: Any) -> GivenMessages:
     """Raises NoTranscript."""
     if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
-        raise NoTranscript("messages is no list of messages")
+        raise NoTranscript("messages is not a list of messages")
     roles = [one.get("role") for one in messages]
     if unknown := [role for role in roles if role not in ROLES_READ]:
         raise NoTranscript(f"a message has the role {str(unknown[0])[:40]!r}")
     if "assistant" not in roles:
         raise NoTranscript("no message is of the assistant")
-    texts = [content_text(one.get("content")) for one in messages]
+    texts = [_content_text(one.get("content")) for one in messages]
     starts = [place for place, role in enumerate(roles) if role == "assistant"]
     ends = [*starts[1:], len(messages)]
     return GivenMessages(
@@ -130,35 +130,35 @@ def given_messages(messages: Any) -> GivenMessages:
         turns=tuple(
             SaidTurn(
                 text=texts[start],
-                calls=called_functions(messages[start].get("tool_calls")),
-                answer=answer_after(roles[start + 1 : end], texts[start + 1 : end], over=end == len(messages)),
+                calls=_called_functions(messages[start].get("tool_calls")),
+                answer=_answer_after(roles[start + 1 : end], texts[start + 1 : end], over=end == len(messages)),
             )
             for start, end in zip(starts, ends, strict=True)
         ),
     )
 
 
-def answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
-    """What the messages after a reply answer to it. What a user says at the very end is no part of the episode."""
+def _answer_after(roles: Sequence[str], texts: Sequence[str], *, over: bool) -> str | None:
+    """The messages after a reply as its answer. A user's message at the very end does not belong to the episode."""
     if not roles or (over and not any(role in RESULTS for role in roles)):
         return None
     return "\n\n".join(texts)
 
 
-def called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
-    """Of the calls of a message: a list, its JSON text, or nothing."""
+def _called_functions(calls: Any) -> tuple[tuple[str, str], ...]:
+    """The calls of a message, given as a list, as its JSON text, or as nothing."""
     if isinstance(calls, str):
         try:
             calls = json.loads(calls)
         except (ValueError, RecursionError):
-            raise NoTranscript("tool_calls is a text that is no JSON") from None
+            raise NoTranscript("tool_calls is a string that is not JSON") from None
     if not isinstance(calls, list | None):
-        raise NoTranscript("tool_calls is no list")
-    return tuple(map(called_function, calls or ()))
+        raise NoTranscript("tool_calls is not a list")
+    return tuple(map(_called_function, calls or ()))
 
 
-def called_function(call: Any) -> tuple[str, str]:
-    """Name and arguments of a call; arguments that are no JSON stay what the model wrote."""
+def _called_function(call: Any) -> tuple[str, str]:
+    """Name and arguments of a call; arguments that are not JSON stay as the model wrote them."""
     function = call.get("function") or call if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str):
@@ -167,7 +167,7 @@ def called_function(call: Any) -> tuple[str, str]:
     return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
-def content_text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     """The text of a content."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") or "" if isinstance(part, Mapping) else part or "" for part in parts]

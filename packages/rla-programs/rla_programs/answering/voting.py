@@ -1,11 +1,11 @@
-"""Figures of k answers to a held-out question (`rla_programs.answering.at_k`), and what answers vote in, if an
-environment says so (`Answers`).
+"""Figures for k answers to a held-out question (`rla_programs.answering.at_k`), and the votes of answers, if an
+environment defines them (`Answers`).
 
     estimator   a vote is
-    unbiased    the class of the answer, as the environment sees it: equal answers are one class
-    published   the text that was compared, as it is: `Predicts` says which, elsewhere it is the action
+    unbiased    the class of the answer, as the environment defines it: equal answers are one class
+    published   the exact text that was compared: from `Predicts` if the prompt has it, otherwise the action
 
-An action that could not be read or was cut has no vote, unless `Predicts` finds one in what was said before.
+An action that could not be parsed or was cut has no vote, unless `Predicts` finds one in the earlier replies.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ SAID = (*(f"steps.list.element.{name}" for name in ("action", "observation", "tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidEpisode:
-    """What was said in an episode: its actions, and what was answered to each. `ended`: the last action could be read
-    and was not cut.
-    """
+    """The texts of an episode: its actions, and the answer to each. `ended`: the last action was parsed and not cut."""
 
     task_id: str
     actions: Sequence[str]
@@ -81,11 +79,11 @@ def voted_episodes(trajectories: Path, class_of: ClassOf | None) -> Iterator[Vot
     columns = [*READ, *SAID] if class_of else READ
     for entry in read_manifest(trajectories, "trajectories")["parts"]:
         for row in read_nested(trajectories / entry["name"], columns, kind="trajectories", entry=entry):
-            yield evaluated_episode(row), class_of(said_in_row(row)) if class_of and row["steps"] else None
+            yield evaluated_episode(row), class_of(_said_in_row(row)) if class_of and row["steps"] else None
 
 
-def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
-    """Of a trajectory row with `SAID` that has a step."""
+def _said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
+    """From a trajectory row with the columns `SAID` and at least one step."""
     steps = row["steps"]
     return SaidEpisode(
         task_id=row["task_id"],
@@ -96,9 +94,7 @@ def said_in_row(row: Mapping[str, Any]) -> SaidEpisode:
 
 
 def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimator) -> dict[str, Any]:
-    """The figures of all episodes that count: each task is a question, and its kind is its source. `classes`: answers
-    have some.
-    """
+    """The figures of all episodes that count: a task is a question, its kind a source. `classes`: answers have some."""
     groups: dict[str, list[Voted]] = {}
     for one, vote in voted:
         if not one.broken:
@@ -115,7 +111,7 @@ def answer_figures(voted: Iterable[Voted], *, classes: bool, estimator: Estimato
 
 
 def class_of_answers(config: Config, tasks: Iterable[Task]) -> ClassOf | None:
-    """What an episode of one of `tasks` votes for; nothing where answers of this environment have no classes."""
+    """The vote of an episode of one of `tasks`; None if answers of this environment have no classes."""
     chosen = environment(config.env.name)
     if not isinstance(chosen, Answers):
         return None

@@ -1,11 +1,11 @@
-"""The program that most programs of a task behave like, as far as the written tests tell them apart.
+"""The program that most programs of a task agree with, as far as the written tests tell them apart.
 
-    cluster    programs of a task that pass the same written tests, of those that parse
-    choice     a program of the largest cluster; among equals each program is as likely
+    cluster    programs of a task that pass the same set of the written tests that parse
+    choice     a random program of the largest cluster, with ties between clusters broken at random
 
-A wrong test is passed by wrong programs alone, so where most tests are wrong the number of tests passed speaks against
-right programs. This choice does not ask whether a test is right: right programs behave alike on all of them, and wrong
-ones seldom do.
+Only wrong programs pass a wrong test, so if most tests are wrong, the number of tests passed counts against right
+programs. This choice does not ask whether a test is right: right programs agree on all of them, and wrong ones seldom
+do.
 Source: AlphaCode (Li et al., Science 2022), which clusters programs by their outputs on written inputs.
 """
 
@@ -17,7 +17,7 @@ from rla_programs.coding.rewards import Executions, solved
 
 
 def consensus(executions: Executions) -> float:
-    """Probability that the program chosen among all of the task is right."""
+    """Probability that the program chosen among all programs of the task is right."""
     clusters: dict[tuple[bool, ...], list[bool]] = defaultdict(list)
     for row, right in zip(executions.written, solved(executions), strict=True):
         clusters[tuple(passes for passes, parsed in zip(row, executions.parsed, strict=True) if parsed)].append(right)

@@ -2,11 +2,11 @@
 and `evaluation`.
 
     given[j][i]     the verdict in the last observation of program j's episode
-    written[j][k]   the score of judgement k in the row of program j: +1 passes, null for what is no test
+    written[j][k]   the score of judgement k in the row of program j: +1 passes, null if it is not a test
     reference[k]    the same, in the row of the trajectory `reference-<task id>`
 
-The tokens of the K tests stand in one row of their task alone: that row's judgements are what trains the reward model.
-Episodes without a verdict (nothing was asked, or the sandbox failed) are no programs.
+The tokens of the K tests are in only one row of their task, and the judgements of that row train the reward model.
+Episodes without a verdict (nothing was asked, or the sandbox failed) do not count as programs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Scores = dict[str, list[int | None]]  # trajectory -> score of each judgement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """The programs of one task: their trajectories, what they pass, and the row that holds the tests' tokens."""
+    """The programs of one task: their trajectories, the tests they pass, and the row that holds the tests' tokens."""
 
     task_id: str
     trajectories: Sequence[str]
@@ -48,19 +48,19 @@ class Examined:
 
 
 class CodingRule:
-    """Rewards of programs and of written tests, and how good both are."""
+    """Rewards of programs and of written tests, and quality metrics of both."""
 
     def rewards(
         self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """`credit.step_weight` is lambda (`estimator: outcome`: 0). A task whose accuracy lies outside of
-        policy_band, or of reward_model_band, trains that model not at all.
+        """`credit.step_weight` is lambda (`estimator: outcome`: 0). A task whose accuracy is outside policy_band, or
+        reward_model_band, does not train that model.
         """
         policy: list[dict[str, Any]] = []
         tests: list[dict[str, Any]] = []
-        for examined in examinations(episodes, judgements):
-            policy += program_rows(examined, config)
-            tests += test_rows(examined, config)
+        for examined in _examinations(episodes, judgements):
+            policy += _program_rows(examined, config)
+            tests += _test_rows(examined, config)
         return (
             shaped(pl.DataFrame(policy, schema=POLICY_REWARDS), POLICY_REWARDS),
             shaped(pl.DataFrame(tests, schema=RM_REWARDS), RM_REWARDS),
@@ -69,10 +69,10 @@ class CodingRule:
     def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
         """pass@k and best of n for powers of two, UT accuracy and Detect: estimate, bounds, tasks and trials of each.
 
-        Of active tasks alone, as `success` is.
+        Over active tasks only, like `success`.
         """
         active = episodes.filter(pl.col("status") == Status.ACTIVE.value)
-        found = {one.task_id: one.executions for one in examinations(active, judgements)}
+        found = {one.task_id: one.executions for one in _examinations(active, judgements)}
         most = max((len(executions.given) for executions in found.values()), default=1)
         sizes = [size for size in (2**power for power in range(1, 12)) if size <= most]
         wrote = any(executions.parsed for executions in found.values())
@@ -80,13 +80,13 @@ class CodingRule:
         return {
             name: value
             for key, metric in metrics.items()
-            for name, value in as_columns(key.replace("@", "_at_"), metric).items()
+            for name, value in _as_columns(key.replace("@", "_at_"), metric).items()
         } | parsing(found)
 
 
-def examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[Examined]:
+def _examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[Examined]:
     """One for each task that has a program, in order of task_id; programs in order of their rollouts."""
-    scores, sampled = scores_of(judgements)
+    scores, sampled = _scores_of(judgements)
     for task_id, group in sorted(episodes.group_by("task_id"), key=lambda entry: str(entry[0][0])):
         rows = group.sort("rollout", "trajectory_id").select("trajectory_id", "final_observation", "n_steps").rows()
         found = [(name, verdict) for name, text, steps in rows if steps and (verdict := passed(text)) is not None]
@@ -109,8 +109,8 @@ def examinations(episodes: pl.DataFrame, judgements: pl.DataFrame) -> Iterator[E
         )
 
 
-def scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
-    """The scores of each trajectory's judgements, and per task the trajectory whose row holds their tokens."""
+def _scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
+    """The scores of each trajectory's judgements, and for each task the trajectory whose row holds the tokens."""
     scores: Scores = {}
     sampled: dict[str, str] = {}
     ordered = judgements.sort("trajectory_id", "judgement")
@@ -121,8 +121,8 @@ def scores_of(judgements: pl.DataFrame) -> tuple[Scores, dict[str, str]]:
     return scores, sampled
 
 
-def program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
-    """Rows of `policy_rewards`; advantage 0 where the task's accuracy lies outside of the band."""
+def _program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
+    """Rows of `policy_rewards`; the advantage is 0 if the task's accuracy is outside the band."""
     executions = examined.executions
     weight = 0.0 if config.estimator == "outcome" else config.step_weight
     rewards = policy_rewards(executions, test_weight=weight)
@@ -145,8 +145,8 @@ def program_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any
     ]
 
 
-def test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
-    """Rows of `rm_rewards`: the judgements of the row that holds the tokens, of a task inside the band. The score says
+def _test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
+    """Rows of `rm_rewards`: the judgements in the row with the tokens, for a task inside the band. The score says
     whether all right programs pass the test.
     """
     executions = examined.executions
@@ -169,8 +169,8 @@ def test_rows(examined: Examined, config: CreditConfig) -> list[dict[str, Any]]:
     ]
 
 
-def as_columns(name: str, metric: Metric) -> dict[str, float | int | None]:
-    """The estimate under `name`, its bounds and denominators beside it."""
+def _as_columns(name: str, metric: Metric) -> dict[str, float | int | None]:
+    """The estimate under `name`, with its bounds and denominators."""
     interval = metric.interval
     return {
         name: interval.estimate if interval else None,
@@ -182,7 +182,7 @@ def as_columns(name: str, metric: Metric) -> dict[str, float | int | None]:
 
 
 def parsing(found: dict[str, Executions]) -> dict[str, float | int | None]:
-    """How many tests were written, and the share that are none; the mean share of given tests that programs pass."""
+    """The number of written tests, the share that are invalid, and the mean share of given tests that programs pass."""
     parsed = [one for executions in found.values() for one in executions.parsed]
     shares = [sum(row) / len(row) for executions in found.values() for row in executions.given]
     return {

@@ -1,11 +1,11 @@
-"""What small models are warmed up on: solutions for the policy, tests with right outputs for the reward model.
+"""Warm-up data for small models: solutions for the policy, and tests with right outputs for the reward model.
 
-    policy         the solution, or with a chance of `random_share` a plausible wrong program of the same template
-    reward model   tests that are drawn anew from a built-in problem's template, two of them on inputs that are easily
-                   worked out by hand; of another problem its given tests. With a chance of `noise` the output is that
-                   of another of these tests.
+    policy         the solution, or with probability `random_share` a plausible wrong program of the same template
+    reward model   newly drawn tests of a built-in problem's template, two of them on inputs that are easily worked out
+                   by hand; for another problem its given tests. With probability `noise` the output is taken from
+                   another of these tests.
 
-Expected outputs are computed by the templates' own functions. Nothing is executed.
+The templates' own functions compute the expected outputs. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rla_programs.coding.data.problems import CallTest, Problem, StdioTest, Test
 from rla_programs.coding.probing import WritingPrompt
 from rla_programs.coding.service import told
 
-TESTS = 6  # that one lesson teaches on a problem
-SHOWN = 4  # tests of a problem that the vocabulary is counted on
+TESTS = 6  # tests of a problem in one lesson
+SHOWN = 4  # tests of a problem that count for the vocabulary
 
 
 def demonstration(task: Task, *, seed: int, random_share: float) -> Demonstration:
-    """One question and one program. Raises UserError for a problem that has no solution."""
+    """One question and one program. Raises UserError for a problem without a solution."""
     problem = problem_of(task.payload)
     if problem.solution is None:
         raise UserError(
@@ -54,7 +54,7 @@ def lesson_of(task: Task, prompt: WritingPrompt, *, noise: float, seed: int) -> 
     problem, rng = problem_of(task.payload), random.Random(derive(seed, "lesson", task.task_id))
     tests = known_tests(problem, rng)
     outputs = [rng.choice(tests) if rng.random() < noise else test for test in tests]
-    shown = [with_output(test, other) for test, other in zip(tests, outputs, strict=True)]
+    shown = [_with_output(test, other) for test, other in zip(tests, outputs, strict=True)]
     return Lesson(messages=prompt.messages(problem), replies=[prompt.render(test) for test in shown])
 
 
@@ -66,7 +66,7 @@ def known_tests(problem: Problem, rng: random.Random) -> list[Test]:
     return entry.drawn(rng, count=TESTS)
 
 
-def with_output(test: Test, other: Test) -> Test:
+def _with_output(test: Test, other: Test) -> Test:
     """`test` with the output of `other`."""
     if isinstance(test, StdioTest) and isinstance(other, StdioTest):
         return replace(test, output=other.output)
@@ -76,7 +76,7 @@ def with_output(test: Test, other: Test) -> Test:
 
 
 def texts_of_builtin(policy: PolicyPrompt, tests: WritingPrompt, *, seed: int) -> Iterator[str]:
-    """What is read and written about all built-in problems of training."""
+    """Everything that is read and written about the built-in training problems."""
     for entry in training_entries():
         problem = entry.problem(seed=seed, tests=SHOWN)
         yield from _contents(policy.opening(question(problem), ()))

@@ -1,10 +1,10 @@
-"""Changed problems: edits as JSON texts, drawn by rule or written by a language model, and the tasks that they make.
+"""Changed problems: edits as JSON texts, drawn by rule or written by a language model, and the tasks they result in.
 
     {"relative": {"template", "parameters", "seed"}}               a built-in problem one level harder or easier
     {"rewrite": {"statement", "solution", "tests", "inputs"}}      a problem that a language model wrote
 
-An edit is untrusted: it is read against `coding/edit.schema.json`, nothing of it runs here, and the outputs
-that a rewritten problem's tests name are claims. `proving` finds out whether they hold.
+An edit is untrusted: it is validated against `coding/edit.schema.json`, nothing of it runs here, and the outputs in a
+rewritten problem's tests are claims, which `proving` checks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rla_programs.coding.writing import LONGEST_TEXT, Written, read_test
 RELATIVE, REWRITE = "relative", "rewrite"
 REWRITTEN = "rewritten"  # the source of a problem that a language model wrote
 LONGEST_EDIT = 200_000
-FURTHER = 4  # inputs, of which none is a test's
+FURTHER = 4  # inputs that differ from those of the tests
 
 
 def drawn_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
@@ -53,7 +53,7 @@ def named(entry: Entry, *, seed: int) -> dict[str, Any]:
 def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> Task:
     """The pending task that an edit makes of `task`, well formed and new. Raises RejectedEdit."""
     parent = problem_of(task.payload)
-    fields = read_edit(edit)
+    fields = _read_edit(edit)
     problem = _relative(parent, fields[RELATIVE]) if RELATIVE in fields else _rewritten(parent, fields[REWRITE])
     child = task_from_problem(
         problem,
@@ -67,11 +67,11 @@ def child_of(task: Task, edit: str, *, taken: Collection[str], created: int) -> 
     )
     if child.task_id in taken or problem_likeness(child) in taken:
         raise RejectedEdit("equal to a task that is in the pool, is pending or was judged for this slot")
-    return replace(child, scene=task.scene)  # so that later ones are compared with it
+    return replace(child, scene=task.scene)  # so that later tasks are compared with it
 
 
-def read_edit(edit: str) -> dict[str, Any]:
-    """The fields of a text that is an edit. Raises RejectedEdit."""
+def _read_edit(edit: str) -> dict[str, Any]:
+    """The fields of an edit. Raises RejectedEdit."""
     try:
         fields = json.loads(edit) if len(edit) <= LONGEST_EDIT else None
     except (ValueError, RecursionError):
@@ -92,8 +92,8 @@ def problem_likeness(task: Task) -> str:
 
 
 def further_inputs(problem: Problem, fields: dict[str, Any]) -> list[Test]:
-    """Tests with the inputs that a rewrite names beside those of its tests; what they expect says nothing. Raises
-    RejectedEdit, also where fewer than FURTHER of them are new: on the others programs agree already.
+    """Tests with the further inputs of a rewrite; their expected outputs have no meaning. Raises RejectedEdit, also if
+    fewer than FURTHER of them are new, because programs already agree on the inputs of the tests.
     """
     seen = {repr(given(test)) for test in problem.tests}
     found = {repr(given(test)): test for test in (_test(problem, text, "0") for text in fields[REWRITE]["inputs"])}
@@ -104,7 +104,7 @@ def further_inputs(problem: Problem, fields: dict[str, Any]) -> list[Test]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in an edit, whose depth the schema bounds."""
+    """All strings in an edit, whose depth the schema limits."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

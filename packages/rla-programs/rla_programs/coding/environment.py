@@ -1,4 +1,4 @@
-"""Coding as the stages see it: problems, programs, tests that the reward model writes, and changed problems.
+"""Coding as an environment: problems, programs, tests that the reward model writes, and changed problems.
 
 An episode is one question and one program; the reward model writes tests for a task instead of judging steps.
 """
@@ -44,7 +44,7 @@ class Coding:
         check_coding(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Built-in problems; fewer than asked for where there are no more."""
+        """Built-in problems; fewer than requested if there are no more."""
         return builtin_problems(
             seed=seed,
             count=config.tasks.count(split),
@@ -56,7 +56,7 @@ class Coding:
         )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
-        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        """An episode with its own sandbox; the episodes of a stage share one (`service`)."""
         return LoneExamination(problem_of(task.payload), coding_params(config).execution)
 
     def service(self, config: Config) -> CodingService:
@@ -81,7 +81,7 @@ class Coding:
         )
 
     def prober(self, config: Config) -> CodingProber:
-        return CodingProber(writing_prompt(config), Runner(coding_params(config).execution))
+        return CodingProber(_writing_prompt(config), Runner(coding_params(config).execution))
 
     def reward_rule(self) -> RewardRule:
         from rla_programs.coding.crediting import CodingRule
@@ -92,11 +92,11 @@ class Coding:
         return demonstration(task, seed=seed, random_share=random_share)
 
     def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
-        return lesson_of(task, writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
+        return lesson_of(task, _writing_prompt(config), noise=config.warm_start.reward.noise, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """What a small model may read and write: the built-in problems of training, and those of the pool."""
-        policy, tests = self.policy_prompt(config), writing_prompt(config)
+        """Texts that a small model may read and write: the built-in training problems, and the problems of the pool."""
+        policy, tests = self.policy_prompt(config), _writing_prompt(config)
         yield from texts_of_builtin(policy, tests, seed=config.seed)
         for task in tasks:
             problem = problem_of(task.payload)
@@ -141,6 +141,6 @@ class Coding:
         return CodingProof(Runner(own.execution), own, prompt=self.policy_prompt(config), ask=ask)
 
 
-def writing_prompt(config: Config) -> WritingPrompt:
-    """How the reward model is asked for tests: by `judge.prompt`."""
+def _writing_prompt(config: Config) -> WritingPrompt:
+    """The prompt that asks the reward model for tests, chosen by `judge.prompt`."""
     return PublishedTestPrompt() if config.judge.prompt == "published" else PlainTestPrompt()

@@ -1,21 +1,21 @@
-"""How good the programs and the written tests of a policy and a reward model are, with intervals by task.
+"""Quality of the programs of a policy and of the tests written by a reward model, with intervals by task.
 
     pass@1         mean of O over programs
     pass@k         mean over tasks with n >= k programs of 1 - C(n - c, k) / C(n, k); c of the n are right
-    best of n      expected O of the program, among n drawn from the task's, that passes most written tests; among
-                   equals each is as likely
-    lead of n      best of n minus the share of the same task's programs that are right, which is what a choice at
-                   random has; mean over tasks with n programs
+    best of n      expected O of the program, among n drawn from the task's, that passes most written tests; ties are
+                   broken at random
+    lead of n      best of n minus the share of the same task's programs that are right, which a random choice
+                   achieves; mean over tasks with n programs
     consensus      expected O of a program of the largest cluster of the task's n that pass the same written tests
                    (`rla_programs.coding.consensus`); its lead as above
-    UT accuracy    share of the written tests that agree with ground truth: the reference solution passes, or, of a
+    UT accuracy    share of the written tests that agree with ground truth: the reference solution passes, or, for a
                    task without one, all of G
     Detect         share of the written tests that all of G pass and all of B fail
 
-A test that did not parse neither agrees nor detects, and counts. UT accuracy is over tasks with a reference or with G
-not empty, Detect over tasks with neither G nor B empty; each metric carries the tasks and trials that it is a mean of.
-Choosing among n sees written tests only: all that parse count, right or not. pass@k is unbiased (Chen et al., 2021),
-and so is the best of n: it is the exact mean over all subsets of n programs.
+A test that did not parse neither agrees nor detects, and counts. UT accuracy is over tasks with a reference or with a
+non-empty G, Detect over tasks with non-empty G and B; each metric carries its number of tasks and trials. Choosing
+among n uses written tests only: all that parse count, right or not. pass@k is unbiased (Chen et al., 2021), and so is
+best of n, the exact mean over all subsets of n programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rla_programs.coding.rewards import Executions, consistent, solved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A mean with its interval; nothing where no task qualifies. `trials` are programs, tests, or one per task."""
+    """A mean with its interval; None if no task qualifies. `trials` are programs, tests, or one per task."""
 
     interval: Interval | None
     tasks: int
@@ -46,12 +46,12 @@ def evaluate(
     tasks: Mapping[str, Executions], *, k: Sequence[int] = (), n: Sequence[int] = (), confidence: float = 0.95
 ) -> dict[str, Metric]:
     """All metrics: `pass@1`, `pass@{k}`, `best_of_{n}`, `lead_of_{n}`, `ut_accuracy`, `detect`, and for the largest n
-    `consensus_of_{n}` and `consensus_lead_of_{n}`, of tasks with exactly n programs; `tasks` by task id.
+    `consensus_of_{n}` and `consensus_lead_of_{n}`, over tasks with exactly n programs; `tasks` by task id.
     """
     samples: dict[str, Mapping[str, Sequence[float]]] = {"pass@1": _by_task(tasks, solved)}
     for size in k:
         samples[f"pass@{size}"] = {task: [pass_at(solved(e), size)] for task, e in tasks.items() if _enough(e, size)}
-    chosen: dict[tuple[str, str], dict[str, float]] = {}  # by its name and that of its lead
+    chosen: dict[tuple[str, str], dict[str, float]] = {}  # by its name and the name of its lead
     for size in n:
         names = (f"best_of_{size}", f"lead_of_{size}")
         chosen[names] = {task: best_of(e, size) for task, e in tasks.items() if _enough(e, size)}
@@ -67,15 +67,15 @@ def evaluate(
 
 
 def _lead(tasks: Mapping[str, Executions], chosen: Mapping[str, float], *, confidence: float) -> Metric:
-    """`chosen`: by task, the chance that the program chosen there is right."""
+    """`chosen`: by task, the probability that the chosen program is right."""
     leads = [value - fmean(solved(tasks[task])) for task, value in chosen.items()]
     return Metric(interval=_mean_lead(leads, confidence=confidence), tasks=len(leads), trials=len(leads))
 
 
 def _mean_lead(leads: Sequence[float], *, confidence: float) -> Interval | None:
-    """The mean m of one number x_t in [-1, 1] per task, -+ z sqrt(sum_t (x_t - m)^2 / (G (G - 1))); nothing for none.
+    """The mean m of one number x_t in [-1, 1] per task, -+ z sqrt(sum_t (x_t - m)^2 / (G (G - 1))); None without tasks.
 
-    With fewer than two tasks, or where none differs from the others, nothing tells the spread: [-1, 1].
+    With fewer than two tasks, or if all values are equal, the spread is unknown: [-1, 1].
     """
     if not leads:
         return None
@@ -90,8 +90,8 @@ def _mean_lead(leads: Sequence[float], *, confidence: float) -> Interval | None:
 def best_of(executions: Executions, n: int) -> float:
     """Probability that the program chosen by the written tests, among n different ones of the task, is right.
 
-    The chosen one is of the group of equals with `here` programs iff none of the n passes more tests and not all
-    of them pass fewer: [C(below + here, n) - C(below, n)] / C(all, n). Raises `ValueError` for n out of range.
+    The chosen one belongs to a group of `here` programs with equal counts iff none of the n passes more tests and not
+    all of them pass fewer: [C(below + here, n) - C(below, n)] / C(all, n). Raises `ValueError` for n out of range.
     """
     right = solved(executions)
     if not 1 <= n <= len(right):
@@ -109,14 +109,14 @@ def best_of(executions: Executions, n: int) -> float:
 
 
 def agreeing(executions: Executions) -> list[bool]:
-    """Per written test whether it agrees with ground truth; none where nothing tells."""
+    """For each written test whether it agrees with ground truth; empty if the ground truth is unknown."""
     if executions.reference is not None:
         return [parsed and passes for parsed, passes in zip(executions.parsed, executions.reference, strict=True)]
     return [bool(passes) for passes in consistent(executions)] if any(solved(executions)) else []
 
 
 def detecting(executions: Executions) -> list[bool]:
-    """Per written test whether it tells right from wrong; none where all programs are right, or all wrong."""
+    """For each written test whether it tells right from wrong; empty if all programs are right, or all wrong."""
     right = solved(executions)
     if all(right) or not any(right):
         return []

@@ -1,7 +1,7 @@
 """Fenced blocks in untrusted replies, in time linear in the reply: no pattern that could backtrack.
 
-A block opens with a line of three or more backticks and an optional tag, and closes with a line of at least as many and
-nothing else. A block that never closes is no block.
+A block opens with a line of three or more backticks and an optional tag, and closes with a line of at least as many
+backticks only. A block that never closes does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FENCE = "```"
 
 
 class FencedBlock(NamedTuple):
-    """A closed block: its lower-case tag, its text without the fences, and the lines [start, end) that it takes."""
+    """A closed block: its lower-case tag, its text without the fences, and its lines [start, end)."""
 
     tag: str
     text: str
@@ -21,7 +21,7 @@ class FencedBlock(NamedTuple):
 
 
 def lines_of(reply: str) -> list[str]:
-    """Lines by line feed alone: a program may hold other characters that end a line elsewhere."""
+    """Lines split at line feeds only: a program may contain other characters that end a line elsewhere."""
     return reply.replace("\r\n", "\n").split("\n")
 
 

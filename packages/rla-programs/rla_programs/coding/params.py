@@ -15,13 +15,13 @@ from rla_programs.execution.records import ExecutionConfig, check_execution
 class CodingParams:
     """Parameters of the coding environment (`docs/guide/coding.md`)."""
 
-    prompt: Literal["plain", "published"] = "plain"  # of the policy; the reward model has judge.prompt
+    prompt: Literal["plain", "published"] = "plain"  # of the policy; the reward model uses judge.prompt
     tests: int = from_one(8)  # hidden tests of a built-in problem
-    test_path: str = ""  # where held-out problems are imported from; empty: tasks.path
-    layout: str = ""  # of data sets that are imported; empty: told by the columns
+    test_path: str = ""  # path to import held-out problems from; empty: tasks.path
+    layout: str = ""  # of imported data sets; empty: recognised by the columns
     max_tests: int = from_one(32)  # hidden tests that are kept of an imported problem
     max_test_chars: int = from_one(20_000)  # longer tests are left out
-    solvers: int = from_one(4)  # programs that are asked for to check a problem that a language model has written
+    solvers: int = from_one(4)  # programs that are requested to check a problem written by a language model
     inputs: int = from_one(16)  # inputs on which its reference and independent solutions are compared
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
 
@@ -33,7 +33,7 @@ def coding_params(config: Config) -> CodingParams:
 
 
 def check_coding(config: Config) -> None:
-    """Refuses what one question with one reply, scored by tests, has no place for. Raises UserError."""
+    """Raises UserError for parameters that do not fit one question with one reply, scored by tests."""
     wanted: dict[str, tuple[object, tuple[object, ...]]] = {
         "policy.decoding": (config.policy.decoding, ("free",)),
         "judge.decoding": (config.judge.decoding, ("free",)),

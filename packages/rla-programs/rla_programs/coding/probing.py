@@ -1,7 +1,7 @@
-"""Tests that the reward model writes for a task, and the programs that they are tried on: `rla.envs.protocols.Prober`.
+"""Tests that the reward model writes for a task, tried on programs: `rla.envs.protocols.Prober`.
 
-A written test says what a program has to answer to an input. That is compared by the problem's checker, as a given test
-is; a test is never compared with the ground truth here.
+A written test is an input with its expected output. The problem's checker compares it with a program's output, as for a
+given test; a test is never compared with the ground truth here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rla_programs.coding.data.problems import Problem, Test, problem_of
 from rla_programs.coding.running import Runner
 from rla_programs.coding.writing import Written, read_test
 
-TRUSTED = "builtin/"  # problems of ours: a test of the library runs their solutions
+TRUSTED = "builtin/"  # our own problems, whose solutions a test of the library runs
 
 
 class WritingPrompt(Protocol):
-    """How a test is asked for, read and written (`rla_programs.coding.writing`)."""
+    """The prompt that asks for a test, and its parser and renderer (`rla_programs.coding.writing`)."""
 
     def messages(self, problem: Problem) -> list[Message]: ...
 
@@ -29,7 +29,7 @@ class WritingPrompt(Protocol):
 
 
 class CodingProber:
-    """Raises UserError where nothing can be run on this machine."""
+    """Raises UserError if no program can be run on this machine."""
 
     def __init__(self, prompt: WritingPrompt, runner: Runner) -> None:
         self._prompt, self._runner = prompt, runner
@@ -46,7 +46,7 @@ class CodingProber:
         return [[None if test is None else (1 if row[column[repr(test)]] else -1) for test in read] for row in table]
 
     async def reference(self, task: Task) -> str | None:
-        """The problem's solution; one of a data set, which nobody has run, only where it passes all given tests."""
+        """The problem's solution. A data set's solution has never been run, and must pass all given tests first."""
         problem = problem_of(task.payload)
         if problem.solution is None or problem.source.startswith(TRUSTED):
             return problem.solution

@@ -1,8 +1,8 @@
-"""How the policy is asked for a program, and how its reply is read.
+"""Prompts that ask the policy for a program, and the parsers of its replies.
 
 `plain`: the question alone, the reply is the program; for small models trained on it. `published`: instructions for
-chat models, which reason first; the program is the last closed block that is fenced as python. One question, one
-reply: there are no later turns. Replies are untrusted: read in linear time, and refused beyond `LONGEST_PROGRAM`.
+chat models, which reason first; the program is the last closed block fenced as python. One question, one reply: there
+are no later turns. Replies are untrusted: parsed in linear time, and refused beyond `LONGEST_PROGRAM`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PlainProgramPrompt(_SingleTurn):
     """The user turn is the question (`rla_programs.coding.data.problems.question`), the reply is the program."""
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
-        """The reply without the white space after it; nothing where it is empty, too long or not text."""
+        """The reply without trailing white space; None if it is empty, too long or not text."""
         return _program(after_thinking(reply))
 
     def render(self, action: str, commands: Sequence[str]) -> str:
@@ -63,7 +63,7 @@ class PublishedProgramPrompt(_SingleTurn):
     )
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
-        """The last closed python block; nothing where there is none, or it is empty, too long or not text."""
+        """The last closed python block; None if there is none, or if it is empty, too long or not text."""
         reply = after_thinking(reply)
         if len(reply) > LONGEST_REPLY:
             return None

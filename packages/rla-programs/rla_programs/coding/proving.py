@@ -1,15 +1,15 @@
-"""Whether a changed problem may be played: proven by runs, before it becomes pending.
+"""Whether a changed problem may be played: proven by running programs, before the task becomes pending.
 
     1  the reference solution passes the problem's own tests
-    2  independent solutions agree with it on further inputs, which no test has
-           relative   the expected values come from a function of ours that shares no text with the solution
-           rewrite    programs of the language model, written from the statement alone, that pass the tests; there must
-                      be one whose text is another, and all of them must agree
-    3  the tests tell a wrong program, one that does answer, from the right ones
-           relative   the plausible mistakes of the template       rewrite   those of the programs asked for that fail
+    2  independent solutions agree with it on further inputs, which are not in the tests
+         relative   the expected values come from a function of ours that shares no text with the solution
+         rewrite    programs of the language model, written from the statement alone, that pass the tests; at least one
+                    has a different text, and all of them must agree
+    3  the tests tell a wrong program, which does answer, from the right ones
+         relative   the plausible mistakes of the template       rewrite   the requested programs that fail
 
-No output that a model has written is believed: where reference and independent solution agree with the tests and with
-each other, two programs say so.
+Outputs that a model has written are not trusted: they are accepted if the reference and an independent solution agree
+with the tests and with each other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNPROVEN = "no language model is there to write independent solutions"
 
 
 class CodingProof:
-    """`rla.envs.protocols.Proof`. `ask` and `prompt`: how programs for a statement are asked for and read."""
+    """`rla.envs.protocols.Proof`. `ask` and `prompt`: request programs for a statement, and parse them."""
 
     proven_in: tuple[str, ...] = ()
     remark = ""
@@ -44,7 +44,7 @@ class CodingProof:
         self._prompt, self._ask = prompt, ask
 
     async def __call__(self, task: Task) -> str:
-        """The first condition that does not hold; empty where all do."""
+        """The first condition that does not hold; empty if all hold."""
         problem, edit = problem_of(task.payload), json.loads(task.edit or "{}")
         try:
             if problem.solution is None or not all(await self._passes(problem, problem.solution)):
@@ -86,7 +86,7 @@ class CodingProof:
         return await self._told(problem, [program for program in programs if program not in right])
 
     async def _told(self, problem: Problem, wrong: Sequence[str]) -> str:
-        """Whether one of `wrong` answers, and fails."""
+        """An error unless one of the `wrong` programs answers, and fails."""
         for program in wrong:
             answers = await self._runner.answers(problem, program, problem.tests)
             passes = await self._runner.agreeing(problem, problem.tests, answers)
@@ -99,6 +99,6 @@ class CodingProof:
 
 
 def _same(problem: Problem, reference: Sequence[Answer], other: Sequence[Answer]) -> bool:
-    """Whether the answers agree by the problem's checker, which is no program here."""
+    """Whether the answers agree by the problem's checker, which must not be a program here."""
     assert problem.checker.kind is not CheckerKind.PROGRAM
     return all(b.ended and agrees(problem.checker, a.value, b.value) for a, b in zip(reference, other, strict=True))

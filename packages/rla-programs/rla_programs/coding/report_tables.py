@@ -1,4 +1,4 @@
-"""The tables of a report about programs and the tests written for them; other environments have no rows here."""
+"""The tables of a report about programs and the tests written for them; empty for other environments."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class ProgramTables:
 
 def program_tables(summary: RunSummary) -> list[Table]:
     """Programs and written tests, on training tasks and on held-out ones."""
-    made = [*coding_tables("", summary.iterations)]
+    made = [*_coding_tables("", summary.iterations)]
     for found in titled_splits(summary):
-        made += coding_tables(joined_title(", held out", found.split), found.evaluations)
+        made += _coding_tables(joined_title(", held out", found.split), found.evaluations)
     return made
 
 
-def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """One line per iteration that was measured by programs. Of pass@k and best of n the smallest and the largest k, n
-    are shown, so that a line fits a terminal; the report as JSON has all.
+def _coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """One line per iteration that has metrics of programs. For pass@k and best of n only the smallest and the largest k
+    and n are shown, so that a line fits a terminal; the report as JSON has all.
     """
     found = [row for row in rows if "pass_at_1" in row]
     known = [[key for key in keys if any(row.get(key) is not None for row in found)] for keys in (PASSED, CHOSEN)]
@@ -56,7 +56,7 @@ def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
             (
                 str(row["iteration"]),
                 *(percent(row.get(key)) for key in shares),
-                *(lead_text(row, key) for key in leads),
+                *(_lead_text(row, key) for key in leads),
             )
             for row in found
         ),
@@ -68,11 +68,11 @@ def coding_tables(place: str, rows: Sequence[Mapping[str, Any]]) -> list[Table]:
         "unparsable",
         *(one for name in WRITTEN.values() for one in (name, "95% interval")),
     )
-    tests = Table(title=f"Written tests{place}", columns=columns, rows=tuple(map(test_cells, found)), note=TESTS_NOTE)
+    tests = Table(title=f"Written tests{place}", columns=columns, rows=tuple(map(_test_cells, found)), note=TESTS_NOTE)
     return [programs, tests]
 
 
-def test_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _test_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     measured = [cell for key in WRITTEN for cell in (percent(row.get(key)), bounds(row, key))]
     return (
         str(row["iteration"]),
@@ -82,7 +82,7 @@ def test_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def lead_text(row: Mapping[str, Any], lead: str) -> str:
+def _lead_text(row: Mapping[str, Any], lead: str) -> str:
     """`+3.1 [-1.2, +7.5]`, in points."""
     if row.get(lead) is None:
         return ABSENT

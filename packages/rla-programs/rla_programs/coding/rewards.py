@@ -1,19 +1,19 @@
-"""Rewards of the coding environment, from who passes what. One task at a time; programs j, tests i (given), k
-(written).
+"""Rewards of the coding environment, from the tests that programs pass. One task at a time; programs j, tests i
+(given), k (written).
 
     c_ji, s_jk   program j passes the task's test i, the reward model's test k                        (0 or 1)
     share_j      mean_i c_ji                        O_j = 1 iff c_ji = 1 for all i
     G, B         the programs with O = 1, with O = 0            accuracy = |G| / (|G| + |B|)
     policy       R_j = share_j + lambda mean_k s_jk over the valid tests; none valid: R_j = share_j
-                 valid: the test parsed, G is not empty, and all of G pass it
+                   valid: the test parsed, G is not empty, and all of G pass it
     RM test k    all of G pass it:       + |{j in B: s_jk = 0}|     wrong programs that it catches
                  some of G fail it:      - |{j in B: s_jk = 1}|     wrong programs that it lets through
                  it did not parse:       - (|B| + 1)                less than any test that parses can get
 
-Advantages are standardised over the programs, over the tests, of the task. A task whose accuracy lies outside
-[low, high] trains neither. lambda = 0 is the policy reward of the RLAnything paper (3.2.7, Algorithm 2) and of
-its code; above 0 is our extension. Where G is empty nothing is known about
-a test: it gets 0 if it parses (the published code, which never trains on such a task, would call it right).
+Advantages are standardised over the programs, or over the tests, of the task. A task whose accuracy is outside [low,
+high] trains neither model. lambda = 0 is the policy reward of the RLAnything paper (3.2.7, Algorithm 2) and of its
+code; a positive lambda is our extension. If G is empty, nothing is known about a test: it gets 0 if it parses (the
+published code, which never trains on such a task, would call it right).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Row = Sequence[bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executions:
-    """Who passes what: `given[j][i]`, `written[j][k]`; `parsed[k]` says whether the reward model's test k is a test.
+    """Test results: `given[j][i]`, `written[j][k]`; `parsed[k]` says whether the reward model's test k is a test.
 
-    `reference[k]`: whether the task's reference solution passes test k, where it has one and it was run. What stands
-    in `written` for a test that did not parse does not matter. Raises `ValueError` for ragged rows.
+    `reference[k]`: whether the task's reference solution passes test k, if there is one and it was run. Entries of
+    `written` for a test that did not parse do not matter. Raises `ValueError` for ragged rows.
     """
 
     given: Sequence[Row]
@@ -50,12 +50,12 @@ class Executions:
 
 
 def pass_shares(executions: Executions) -> list[float]:
-    """Per program the share of the given tests that it passes."""
+    """For each program the share of the given tests that it passes."""
     return [sum(row) / len(row) for row in executions.given]
 
 
 def solved(executions: Executions) -> list[bool]:
-    """Per program whether it passes all given tests."""
+    """For each program whether it passes all given tests."""
     return [all(row) for row in executions.given]
 
 
@@ -71,7 +71,7 @@ def trains(accuracy: float, *, low: float, high: float) -> bool:
 
 
 def consistent(executions: Executions) -> list[bool | None]:
-    """Per written test whether all of G pass it; nothing where it did not parse or G is empty."""
+    """For each written test whether all of G pass it; None if it did not parse or G is empty."""
     right = [row for row, ok in zip(executions.written, solved(executions), strict=True) if ok]
     return [
         all(row[test] for row in right) if parsed and right else None for test, parsed in enumerate(executions.parsed)
@@ -79,7 +79,7 @@ def consistent(executions: Executions) -> list[bool | None]:
 
 
 def policy_rewards(executions: Executions, *, test_weight: float) -> list[float]:
-    """R_j per program; `test_weight` is lambda."""
+    """R_j for each program; `test_weight` is lambda."""
     valid = [test for test, passes in enumerate(consistent(executions)) if passes]
     base = pass_shares(executions)
     if not valid:
@@ -89,7 +89,7 @@ def policy_rewards(executions: Executions, *, test_weight: float) -> list[float]
 
 
 def written_rewards(executions: Executions) -> list[float]:
-    """The reward model's reward per written test."""
+    """The reward model's reward for each written test."""
     wrong = [row for row, ok in zip(executions.written, solved(executions), strict=True) if not ok]
     rewards = []
     for test, passes in enumerate(consistent(executions)):

@@ -1,7 +1,8 @@
-"""What a language model is told to change a problem, and what the programs did: `ProposalPrompt` and `Course`.
+"""The prompt for a language model that rewrites a problem, and the results of the programs: `ProposalPrompt` and
+`Course`.
 
-The critic is the runs themselves: which share of the programs passes which test. The outputs that the model writes are
-claims that programs have to confirm, and it is told so.
+The critique is the results themselves: the share of the programs that pass each test. The prompt says that the outputs
+that the model writes are claims, which programs have to confirm.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ FUNCTION_FORM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed(Course):
-    """`passed`: per given test how many of the programs pass it."""
+    """`passed`: for each given test the number of programs that pass it."""
 
     passed: tuple[int, ...] = ()
 
@@ -58,7 +59,7 @@ class Executed(Course):
 
 
 def program_course(episodes: Sequence[Mapping[str, Any]]) -> Executed:
-    """`episodes`: outcome and final_observation of trajectories of one task; those without a program are left out."""
+    """`episodes`: outcome and final_observation of one task's trajectories; those without a program are left out."""
     rows = [row for episode in episodes if episode["steps"] and (row := passed(episode["final_observation"]))]
     return Executed(
         episodes=len(rows),
@@ -79,7 +80,7 @@ class RewritePrompt:
         form = STDIO_FORM if problem.function is None else FUNCTION_FORM.format(name=problem.function)
         parts = {
             "Problem": question(problem),
-            "Tests": "\n".join(shown_tests(problem)) or "(too long to be shown)",
+            "Tests": "\n".join(_shown_tests(problem)) or "(too long to be shown)",
             "Programs": f"{view.accuracy:.0%} are right. {view.critique}",
         }
         rubric = RUBRIC.format(wanted=WANTED[view.direction], form=form, quoted=QUOTED)
@@ -92,8 +93,8 @@ class RewritePrompt:
         return {**schema, "required": ["rewrite"]}
 
 
-def shown_tests(problem: Problem) -> list[str]:
-    """The tests by number, as JSON, those that are short."""
+def _shown_tests(problem: Problem) -> list[str]:
+    """The tests by number, as JSON, as far as they are short."""
     found = []
     for number, test in enumerate(problem.tests, 1):
         texts = texts_of(test)

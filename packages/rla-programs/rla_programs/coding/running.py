@@ -1,7 +1,8 @@
-"""Programs of a problem on its tests: what a sandbox ran becomes who passes what.
+"""Runs programs of a problem on its tests, and tells which of them pass.
 
-A program passes a test where its run ended well and its answer agrees by the problem's checker. The CPU time is the
-problem's limit; the wall clock, which a busy machine would turn into verdicts, is the wider one of `env.own.execution`.
+A program passes a test if its run ended well and its answer agrees by the problem's checker. The CPU time limit is the
+problem's. The wall clock limit is the wider one of `env.own.execution`, because on a busy machine a tight one would
+decide verdicts.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from rla_programs.execution import Call, ExitStatus, Job, Limits, Result, Sandbo
 from rla_programs.execution.preload import with_prelude
 from rla_programs.execution.records import ExecutionConfig
 
-INTERPRETER_MB = 128  # address space that Python itself takes, beside the problem's limit
-SLEEP = 4.0  # the wall clock is at least this many times the CPU time
+INTERPRETER_MB = 128  # address space for Python itself, on top of the problem's limit
+SLEEP = 4.0  # the wall clock limit is at least this many times the CPU time
 
 
 class Answer(NamedTuple):
-    """What a program said to an input; `ended`: whether its run ended well; `ran`: whether it began."""
+    """A program's answer to an input; `ended`: whether its run ended well; `ran`: whether it began."""
 
     ended: bool
     value: Json
@@ -31,38 +32,40 @@ class Answer(NamedTuple):
 
 
 class Runner:
-    """Programs in one sandbox. One event loop may use it. Raises UserError where nothing can be run on this machine."""
+    """Programs in one sandbox. Only one event loop may use it. Raises UserError if nothing can be run here."""
 
     def __init__(self, config: ExecutionConfig, sandbox: Sandbox | None = None) -> None:
         self._config = config
         self._sandbox = sandbox or make_sandbox(config)
 
     async def passes(self, problem: Problem, program: str, tests: Sequence[Test]) -> list[bool]:
-        """Per test whether the program passes it. Raises EnvironmentFailure where the service failed."""
+        """For each test whether the program passes it. Raises EnvironmentFailure if the service failed."""
         answers = await self.answers(problem, program, tests)
         return await self.agreeing(problem, tests, answers)
 
     async def table(self, problem: Problem, programs: Sequence[str], tests: Sequence[Test]) -> list[list[bool]]:
-        """[program][test]: equal programs are run once."""
+        """[program][test]; equal programs are run once."""
         unique = list(dict.fromkeys(programs))
         rows = await asyncio.gather(*(self.passes(problem, program, tests) for program in unique))
         found = dict(zip(unique, rows, strict=True))
         return [list(found[program]) for program in programs]
 
     async def answers(self, problem: Problem, program: str, tests: Sequence[Test]) -> list[Answer]:
-        """What the program answers to the inputs of `tests`. Raises EnvironmentFailure."""
-        # A program that never names the function must not be answered by one that the prelude imports.
+        """The program's answers to the inputs of `tests`. Raises EnvironmentFailure."""
+        # Without the name in the program, a function that the prelude imports must not be called in its place.
         prelude = problem.prelude if (problem.function or "") in program else ""
         limits, program = self.limits(problem), with_prelude(prelude, program)
         if problem.function is None:
             job = Job(source=program, stdin=tuple(t.input for t in tests if isinstance(t, StdioTest)), limits=limits)
-            return [answer_of(result, result.stdout) for result in await self._run(job)]
+            return [_answer_of(result, result.stdout) for result in await self._run(job)]
         calls = tuple(Call(function=problem.function, arguments=tuple(given(test))) for test in tests)
         job = Job(source=program, calls=calls, limits=limits)
-        return [answer_of(result, result.value) for result in await self._run(job)]
+        return [_answer_of(result, result.value) for result in await self._run(job)]
 
     async def agreeing(self, problem: Problem, tests: Sequence[Test], answers: Sequence[Answer]) -> list[bool]:
-        """Per test whether the answer is right. A checker program sees all answers in one job. Raises as `answers`."""
+        """For each test whether the answer is right. A checker program gets all answers in one job. Raises as
+        `answers`.
+        """
         checker = problem.checker
         if checker.kind is not CheckerKind.PROGRAM:
             return [a.ended and agrees(checker, wanted(t), a.value) for t, a in zip(tests, answers, strict=True)]
@@ -76,7 +79,7 @@ class Runner:
         ]
 
     def limits(self, problem: Problem) -> Limits:
-        """Those of the problem; the rest is the configuration's."""
+        """The problem's limits; the others come from the configuration."""
         return replace(
             default_limits(self._config),
             cpu_s=problem.time_limit_s,
@@ -95,5 +98,5 @@ class Runner:
         return results
 
 
-def answer_of(result: Result, value: Json) -> Answer:
+def _answer_of(result: Result, value: Json) -> Answer:
     return Answer(result.status is ExitStatus.OK, value, result.status is not ExitStatus.SKIPPED)

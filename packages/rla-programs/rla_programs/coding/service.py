@@ -1,11 +1,11 @@
 """A problem as an environment of one step: the question, then the verdict on the program.
 
-The verdict is one line that the environment writes, `tests: 11010`: a digit for each given test, 1 where the program
-passes it. Tests that were not run, because the program waited in one before them, count as failed; the line then ends
-` (3 not run)`. It is the last observation of the episode, and all that rewards and metrics read of how it went.
+The verdict is one line that the environment writes, `tests: 11010`: a digit for each given test, 1 if the program
+passes it. Tests that were not run, because the program waited in an earlier one, count as failed; the line then ends
+with ` (3 not run)`. It is the last observation of the episode, and the only result that rewards and metrics read.
 
-Programs are run by a sandbox that the episodes of a stage share, and that has processes enough: the environment answers
-later (`AwaitedEnvironment`), and the pool of worker processes has nothing to do.
+Programs are run by a sandbox that the episodes of a stage share and that has enough processes. So the environment
+answers asynchronously (`AwaitedEnvironment`), and a pool of worker processes is not needed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ VERDICT = re.compile(r"tests: ([01]+)(?: \(\d+ not run\))?", re.ASCII)
 
 
 def told(passes: Sequence[bool], *, unrun: int = 0) -> str:
-    """The verdict as a line; `unrun` tests were not run, and are among those that were not passed."""
+    """The verdict as a line; `unrun` is the number of tests that were not run, among those not passed."""
     digits = "".join("1" if passed else "0" for passed in passes)
     return f"tests: {digits} ({unrun} not run)" if unrun else f"tests: {digits}"
 
 
 def passed(observation: str) -> list[bool] | None:
-    """The verdict that a line says; nothing where it is another text."""
+    """The verdict in a line; None if it is another text."""
     found = VERDICT.fullmatch(observation)
     return None if found is None else [digit == "1" for digit in found[1]]
 
 
 class Examination:
-    """One episode: `AwaitedEnvironment`. Raises EnvironmentFailure where the sandbox fails."""
+    """One episode: `AwaitedEnvironment`. Raises EnvironmentFailure if the sandbox fails."""
 
     def __init__(self, problem: Problem, runner: Runner) -> None:
         self._problem, self._runner = problem, runner
@@ -46,7 +46,7 @@ class Examination:
         return Observation(text=question(self._problem), commands=(), won=False, done=False)
 
     async def step(self, action: str) -> Observation:
-        """The verdict on the program `action`; whatever could not be read as one is run, and fails."""
+        """The verdict on the program `action`. A text that is not a program is run as well, and fails."""
         if self._over:
             raise EnvironmentFailure("a step after the end")
         self._over = True
@@ -56,11 +56,11 @@ class Examination:
         return Observation(text=text, commands=(), won=all(passes), done=True)
 
     def close(self) -> None:
-        """The sandbox is the service's."""
+        """Nothing to do: the sandbox belongs to the service."""
 
 
 class LoneExamination(Examination):
-    """An episode whose sandbox is its own, from the reset to the verdict."""
+    """An episode with its own sandbox, from the reset to the verdict."""
 
     def __init__(self, problem: Problem, execution: ExecutionConfig) -> None:
         super().__init__(problem, Runner(execution))

@@ -23,10 +23,10 @@ def builtin_problems(
     levels: Sequence[int] = LEVELS,
     kinds: Sequence[str] = KINDS,
 ) -> list[Task]:
-    """`count` built-in problems (fewer where there are no more) as tasks of `split`.
+    """`count` built-in problems (fewer if there are no more) as tasks of `split`.
 
-    Held-out problems have parameters of their own, so no seed has them in training. Raises `UserError` for unknown
-    levels or kinds.
+    Held-out problems have their own parameters, so they are not in training for any seed. Raises `UserError` for
+    unknown levels or kinds.
     """
     drawn = drawn_problems(seed=seed, count=count, tests=tests, levels=levels, kinds=kinds, held_out=held_out)
     return [task_from_problem(found.problem, split=split) for found in drawn]
@@ -42,7 +42,7 @@ def imported_problems(
     max_test_chars: int = MAX_TEST_CHARS,
     tell: Callable[[str], None] | None = None,
 ) -> list[Task]:
-    """The problems of a file, a folder's split or `hub:owner/name` as tasks; `tell` gets one line on what was skipped.
+    """The problems of a file, a folder's split or `hub:owner/name` as tasks; `tell` gets one line about skipped rows.
 
     Raises `UserError` as `import_problems` does.
     """

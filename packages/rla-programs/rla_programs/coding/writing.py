@@ -1,13 +1,13 @@
-"""How the reward model is asked for one test of a problem, and how its reply becomes a test.
+"""Prompts that ask the reward model for one test of a problem, and parsers that turn its reply into a test.
 
-It sees the problem, never the programs. Both ways end in an input and an output, each a text:
+The model sees the problem, never the programs. Both forms result in an input and an output, each a text:
 
     plain       input lines, a line `->`, output lines; for small models trained on it
     published   reasoning, then the sections Test Input, Test Output (fenced) and Explanation; the last of each counts
 
 For stdio the texts are stdin and stdout. For a function the input holds one argument per line and the output the value,
-each in JSON or as a Python literal. Replies are untrusted: read in linear time, refused beyond `LONGEST_TEXT`, and
-never evaluated. An empty input or output is a text like any other.
+each in JSON or as a Python literal. Replies are untrusted: parsed in linear time, refused beyond `LONGEST_TEXT`, and
+never evaluated. An empty input or output is valid.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlainTestPrompt:
         return [user(f"{question(problem)}\ntest:")]
 
     def parse(self, reply: str) -> Written | None:
-        """The texts before and after the only arrow line; nothing where there is none or more than one."""
+        """The texts before and after the only arrow line; None unless there is exactly one."""
         reply = after_thinking(reply)
         lines = lines_of(reply) if len(reply) <= LONGEST_REPLY else []
         arrows = [index for index, line in enumerate(lines) if line.strip() == ARROW]
@@ -81,7 +81,7 @@ class PublishedTestPrompt:
         return [user(f"{self.preamble}{note}\n\n{framed(question(problem))}")]
 
     def parse(self, reply: str) -> Written | None:
-        """The last section of either name; nothing where one is missing."""
+        """The last section with each title; None if one is missing."""
         reply = after_thinking(reply)
         lines = lines_of(reply) if len(reply) <= LONGEST_REPLY else []
         titles = _titles(lines)
@@ -104,7 +104,7 @@ def texts_of(test: Test) -> Written:
 
 
 def read_test(problem: Problem, written: Written | None) -> Test | None:
-    """The test of the problem's kind that the texts say; nothing where they are none."""
+    """The test that the texts describe, of the problem's kind; None if they are invalid."""
     if written is None:
         return None
     if problem.function is None:
@@ -134,7 +134,7 @@ def _written(given: str, wanted: str) -> Written | None:
 
 
 def _section(lines: list[str], titles: dict[int, str], title: str) -> str | None:
-    """The text below the last line with this title: the block that it begins with, or else all up to the next title."""
+    """The text below the last line with this title: the block that it begins with, or all up to the next title."""
     start = next((index for index, found in reversed(titles.items()) if found == title), None)
     if start is None:
         return None
@@ -151,12 +151,12 @@ TITLES = ("test input", "test output", "explanation")
 
 
 def _titles(lines: list[str]) -> dict[int, str]:
-    """The lines that are titles, in order; what is fenced is content."""
+    """The lines that are titles, in order; fenced lines are content."""
     fenced = {index for block in fenced_blocks(lines) for index in range(block.start, block.end)}
     return {n: title for n, line in enumerate(lines) if n not in fenced and (title := _title(line)) is not None}
 
 
 def _title(line: str) -> str | None:
-    """The title that a line begins with, as in `**Test Input:** 5`: nothing but marks is between it and its colon."""
+    """The title that a line begins with, as in `**Test Input:** 5`, with only markup between title and colon."""
     name = line[:40].partition(":")[0].strip("*_# \t").lower()
     return name if ":" in line[:40] and name in TITLES else None

@@ -1,1 +1,1 @@
-"""Conversations that a policy may be cloned from: played by a teacher, or rebuilt from what was played."""
+"""Conversations to clone a policy from: played by a teacher, or rebuilt from earlier episodes."""

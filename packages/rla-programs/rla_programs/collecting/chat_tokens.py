@@ -1,14 +1,14 @@
-"""A conversation as token ids and a weight each: 1 on what the assistant says, 0 on all else.
+"""A conversation as token ids with a weight each: 1 for the assistant's tokens, 0 for all others.
 
-The weights are those of TRL's `assistant_only_loss`. What the assistant says is what stands between the marks
-`{% generation %}` of a template: of the tokenizer's own, or of the one that TRL trains in its place, which prints every
-turn the same way whatever follows it. Where neither has marks it is, for each turn,
+The weights are those of TRL's `assistant_only_loss`. The assistant's part is marked with `{% generation %}` in a
+template: the tokenizer's own, or TRL's training template in its place, which prints every turn the same way whatever
+follows it. Without such a template it is, for each turn,
 
     render(messages up to the turn) minus render(messages before it, with the header of a reply)
 
-so the end of a turn trains, and what the template prints behind it. Ids are those of the rendered text as a whole,
-with two exceptions. A control token in what somebody wrote is plain text. And no token reaches across the place where a
-reply begins, because no model can sample such a token.
+so the end of a turn trains, with everything that the template prints behind it. Ids are those of the rendered text as a
+whole, with two exceptions. A control token in somebody's text is plain text. And no token spans the beginning of a
+reply, because no model can sample such a token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 NAMES = frozenset({"name", "role", "type"})  # keys whose values no template prints as somebody's text
-PRIVATE = range(0xE000, 0xF8FF)  # code points that mean nothing by themselves
+PRIVATE = range(0xE000, 0xF8FF)  # code points without a meaning of their own
 
 
 class NotRendered(ValueError):
@@ -47,7 +47,7 @@ class ChatTokens:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._chat = ChatFormat(tokenizer)
-        self.thoughtless = 0  # conversations with thoughts that the template does not print
+        self.thoughtless = 0  # number of conversations with thoughts that the template does not print
         own = tokenizer.chat_template
         own = own["default"] if isinstance(own, dict) else str(own)
         marked = training_template(tokenizer, own)
@@ -59,7 +59,7 @@ class ChatTokens:
         self._starts = re.compile(f"(?=(?:{strings}))(.)", re.DOTALL)
 
     def example(self, conversation: Conversation, *, most: int = 0) -> Example:
-        """Its ids and weights, cut on the right to `most` tokens (0: whole). Raises NotRendered."""
+        """The ids and weights of a conversation, cut on the right to `most` tokens (0: not cut). Raises NotRendered."""
         from rla.training.sequences import Example
 
         ids: list[int] = []
@@ -71,7 +71,7 @@ class ChatTokens:
         return Example(token_ids=ids[:most], weights=weights[:most])
 
     def _runs(self, conversation: Conversation) -> Iterator[tuple[list[int], bool]]:
-        """Runs of ids, each with whether the assistant says it."""
+        """Runs of ids, each with whether it is the assistant's."""
         breaker = unused(conversation)
         text, spans = self._rendered(self._broken(conversation, breaker))
         if whole_text(text) != text:
@@ -79,7 +79,7 @@ class ChatTokens:
         thoughts = [found[1].strip() for one in conversation.replies() for found in THOUGHT.finditer(one.content)]
         shown = text.replace(breaker, "")
         self.thoughtless += any(self._chat.without_headers(thought) not in shown for thought in thoughts)
-        for piece, said in pieces_by_span(text, spans):
+        for piece, said in _pieces_by_span(text, spans):
             for place, part in enumerate(self._control.split(piece)):
                 if place % 2:
                     yield [self._ids[part]], said
@@ -87,7 +87,7 @@ class ChatTokens:
                     yield self._chat.encode_once(part.replace(breaker, "")), said
 
     def _broken(self, conversation: Conversation, breaker: str) -> tuple[list[dict[str, Any]], Any]:
-        """Messages and tools in which no control token is left: `breaker` stands in the middle of each."""
+        """Messages and tools without control tokens: `breaker` is inserted into the middle of each."""
 
         def broken(value: Any, name: str = "name") -> Any:
             if isinstance(value, str):
@@ -103,7 +103,7 @@ class ChatTokens:
         return broken(messages), broken(json.loads(conversation.tools)) if conversation.tools else None
 
     def _rendered(self, chat: tuple[list[dict[str, Any]], Any]) -> tuple[str, list[Span]]:
-        """The text of a conversation, and where the assistant speaks in it."""
+        """The text of a conversation, and the assistant's spans in it."""
         messages, tools = chat
         try:
             with rendered_in_time(str(self._tokenizer.name_or_path)):
@@ -144,7 +144,7 @@ class ChatTokens:
 
 
 def training_template(tokenizer: PreTrainedTokenizerBase, own: str) -> str | None:
-    """The template with marks: `own`, or the one that TRL has for it; None where there is none."""
+    """The template with marks: `own`, or TRL's replacement for it; None if there is none."""
     from trl.chat_template_utils import get_training_chat_template, has_generation_markers
 
     if has_generation_markers(own):
@@ -157,10 +157,11 @@ def training_template(tokenizer: PreTrainedTokenizerBase, own: str) -> str | Non
 
 
 def unused(conversation: Conversation) -> str:
-    """A character that stands nowhere in a conversation."""
+    """A character that does not occur in a conversation."""
     texts = [text or "" for one in conversation.messages for text in (one.content, one.tool_calls)]
     used = set().union(*texts, conversation.tools or "")
-    if any("\\ud" in text or "\\ue" in text or "\\uf" in text for text in texts):  # a call may spell characters so
+    # a call may contain the character as an escape
+    if any("\\ud" in text or "\\ue" in text or "\\uf" in text for text in texts):
         used |= set(json.dumps(template_messages(conversation.messages), ensure_ascii=False))
     found = next((chr(code) for code in PRIVATE if chr(code) not in used), None)
     if found is None:
@@ -168,7 +169,7 @@ def unused(conversation: Conversation) -> str:
     return found
 
 
-def pieces_by_span(text: str, spans: Sequence[Span]) -> Iterator[tuple[str, bool]]:
+def _pieces_by_span(text: str, spans: Sequence[Span]) -> Iterator[tuple[str, bool]]:
     """The pieces of a text, each with whether it lies in a span."""
     at = 0
     for start, end in spans:

@@ -1,4 +1,4 @@
-"""The command `collect`. `rla --help` imports this module, so it imports nothing heavy."""
+"""The command `collect`. `rla --help` imports this module, so it must not import heavy modules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 
 from rla.pipeline.context import StageSpec
 
-CONVERSATIONS = "0/conversations"  # the artifact, which is its path below the run
+CONVERSATIONS = "0/conversations"  # the artifact: a path below the run
 
 COLLECT = StageSpec(
     name="collect",
     module="rla_programs.collecting.stage",
-    summary="Collect conversations for the warm start: a teacher plays, or the best of what was played is kept.",
+    summary="Collect conversations for the warm start: a teacher plays, or the best earlier episodes are kept.",
     example="rla collect --set collect.episodes=4",
     reads=(("pool", "train_tasks"),),
     writes=(("out", CONVERSATIONS),),

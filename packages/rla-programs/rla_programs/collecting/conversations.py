@@ -1,8 +1,7 @@
-"""Conversations as rows of a shard: messages, and calls of tools as JSON text.
+"""Conversations as rows of a shard: messages, with tool calls as JSON text.
 
 A column of structs has the union of all keys: a call with `{"code": ...}` would come back with a null for every
-argument that some other call has. So calls and schemas are text from end to end, and become objects for a chat template
-alone.
+argument of any other call. So calls and schemas are stored as text, and become objects only for a chat template.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Conversation:
 
 
 def calls_text(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """The JSON text of calls, each a name and its arguments; nothing where there are none."""
+    """The JSON text of calls, each a name and its arguments; None if there are none."""
     if not calls:
         return None
     made = [{"type": "function", "function": {"name": name, "arguments": dict(given)}} for name, given in calls]
@@ -64,7 +63,7 @@ def calls_text(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
 
 
 def template_messages(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages as chat templates take them: only those with calls have the key, since some templates ask for it."""
+    """Messages for chat templates: only messages with calls have that key, because some templates test for it."""
     return [
         {"role": one.role, "content": one.content}
         | ({} if one.tool_calls is None else {"tool_calls": json.loads(one.tool_calls)})
@@ -72,22 +71,22 @@ def template_messages(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     ]
 
 
-def conversation_of(row: Mapping[str, Any]) -> Conversation:
-    """The conversation of a row of a shard."""
+def _conversation_of(row: Mapping[str, Any]) -> Conversation:
+    """The conversation in a row of a shard."""
     names = ("task_id", "source", "tools", "outcome", "quality", "teacher")
     messages = tuple(ChatMessage(**message) for message in row["messages"])
     return Conversation(messages=messages, **{name: row[name] for name in names})
 
 
 def read_conversations(folder: Path) -> list[Conversation]:
-    """Those of a complete shard. Raises UserError for calls or tools that are no JSON."""
-    found = [conversation_of(row) for row in read_rows(folder, "conversations")]
+    """The conversations of a complete shard. Raises UserError if calls or tools are not JSON."""
+    found = [_conversation_of(row) for row in read_rows(folder, "conversations")]
     for one in found:
         try:
             template_messages(one.messages)
             json.loads(one.tools or "[]")
         except (ValueError, RecursionError):
             raise UserError(
-                f"{folder}: conversation {one.conversation_id} has calls or tools that are no JSON; make it again"
+                f"{folder}: conversation {one.conversation_id} has calls or tools that are not JSON; make it again"
             ) from None
     return found

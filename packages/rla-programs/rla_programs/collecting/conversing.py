@@ -1,4 +1,4 @@
-"""What `warm-start` teaches the policy from conversations, in place of demonstrations: each is one example."""
+"""Warm start of the policy from conversations instead of demonstrations: each conversation is one example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rla.training.sequences import Example
 
-COLLECTED = "collected"  # the shard that `rla collect` makes of the run
+COLLECTED = "collected"  # the shard that `rla collect` makes for the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +39,18 @@ class GivenConversations:
         return [one for path in self.sources for one in parts_of_source(path)]
 
     def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
-        return conversation_examples(self.ctx, tokenizer, self.sources, config)
+        return _conversation_examples(self.ctx, tokenizer, self.sources, config)
 
 
 def given_conversations(ctx: StageContext) -> GivenConversations:
-    """Those that `warm_start.conversations` names."""
-    return GivenConversations(ctx=ctx, sources=conversations_source(ctx))
+    """The conversations that `warm_start.conversations` names."""
+    return GivenConversations(ctx=ctx, sources=_conversations_source(ctx))
 
 
-def conversations_source(ctx: StageContext) -> list[Path]:
-    """Where the conversations lie that the policy learns from. Those that are `collected` are made where they are
-    missing. Those that somebody has chosen with options of `rla collect` are taken as they are; those that a teacher
-    has played must be of these parameters.
+def _conversations_source(ctx: StageContext) -> list[Path]:
+    """The paths of the conversations that the policy learns from. `collected` ones are made if they are missing. A
+    shard that the user chose with options of `rla collect` is taken as it is; a shard that a teacher has played must
+    have these parameters.
     """
     named = ctx.config.warm_start.conversations
     if named != COLLECTED:
@@ -62,8 +62,8 @@ def conversations_source(ctx: StageContext) -> list[Path]:
 
 
 def named_conversations(named: str, *, where: str) -> list[Path]:
-    """The shard, file or folder that somebody names, or the files of the split `train` of a data set on the Hub. Raises
-    UserError, which begins with `where`, if there is none.
+    """The shard, file or folder with a name, or the files of the split `train` of a data set on the Hub. Raises
+    UserError, prefixed with `where`, if there is none.
     """
     if named.startswith(PREFIX):
         return fetched(named, "train")
@@ -77,16 +77,16 @@ def named_conversations(named: str, *, where: str) -> list[Path]:
 
 
 def chosen(ctx: StageContext, folder: Path) -> bool:
-    """Whether a shard was chosen from what was played before. One that a teacher has played names the pool."""
+    """Whether a shard was chosen from earlier episodes. A shard that a teacher has played names the pool."""
     pool, inputs = artifact(ctx.run, "train_tasks", 0), read_manifest(folder, "conversations").get("input_digests", {})
     return not pool.exists() or digest(pool) not in inputs.values()
 
 
-def conversation_examples(
+def _conversation_examples(
     ctx: StageContext, tokenizer: PreTrainedTokenizerBase, sources: Sequence[Path], config: SftConfig
 ) -> list[Example]:
-    """All conversations of `sources`: `config.examples` is for demonstrations. Those that are longer than the model's
-    context, or that its chat template cannot print, are left out; with `max_length` they are cut.
+    """All conversations of `sources`; `config.examples` applies to demonstrations only. Conversations that are longer
+    than the model's context, or that its chat template cannot print, are left out; with `max_length` they are cut.
     """
     from rla_programs.collecting.chat_tokens import ChatTokens, NotRendered
 

@@ -19,13 +19,14 @@ class CollectConfig:
     """Conversations of a teacher that plays the environment, for `warm_start.conversations` (`docs/guide/sft.md`)."""
 
     teacher: Literal["solver", "server"] = "solver"  # the environment's scripted solver, or any chat server
-    # real: the teacher plays the environment; stitched: nobody plays, calls take the place of written steps afterwards
+    # real: the teacher plays the environment; stitched: calls replace written steps afterwards, and nothing is played
     variant: Literal["real", "stitched"] = "real"
     episodes: int = from_one(1)  # of each task
     outcome: Literal["won", "all"] = "won"  # which episodes are kept
-    keep: int = from_one(1)  # conversations of each question at most, the best by quality
-    keep_source: int = from_zero(0)  # of each data source, of what was played before; 0: all
-    alike: float = fraction(0.9)  # of two conversations whose replies share more than this, one is kept; 1: both
+    keep: int = from_one(1)  # conversations kept of each question, the best by quality
+    keep_source: int = from_zero(0)  # conversations kept of each data source when choosing from earlier ones; 0: all
+    # if two conversations share more than this part of their replies, one is kept; 1: both
+    alike: float = fraction(0.9)
     temperature: float = heat(0.8)  # of the server's replies
     max_tokens: int = from_one(4096)  # of a reply of the server
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)

@@ -1,6 +1,7 @@
-"""A teacher plays episodes of the real environment: its tool runs, and what it answers stands in the conversation.
+"""A teacher plays episodes of the real environment: its tool runs, and the conversation contains its answers.
 
-The conversation ends with the last reply. An environment that fails, and a server that sends no reply, make it none.
+The conversation ends with the last reply. If the environment fails, or a server sends no reply, there is no
+conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rla_programs.collecting.teachers import Dialogue, Teacher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lessons:
-    """What all episodes of a stage share."""
+    """State shared by all episodes of a stage."""
 
     teacher: Teacher
     prompt: PolicyPrompt
@@ -45,7 +46,7 @@ class Lessons:
 
 
 async def taught(task: Task, episode: int, shared: Lessons) -> Conversation | None:
-    """Episode number `episode` of a task; None where it failed."""
+    """The conversation of episode number `episode` of a task; None if it failed."""
     made: Environment | AwaitedEnvironment | None = None
     try:
         with environment_code(f"environment {task.env}, task {task.task_id}"):
@@ -95,7 +96,7 @@ async def _played(
 def tell(
     dialogue: Dialogue, observation: Observation, commands: tuple[str, ...], *, prompt: PolicyPrompt, instruction: str
 ) -> None:
-    """What the environment answered, in the turns in which a policy reads it."""
+    """Add the environment's answer, in the turns in which a policy reads it."""
     if observation.results and isinstance(prompt, ToolPrompt):
         dialogue.results([result.text for result in observation.results], prompt.result_role)
     else:
@@ -104,15 +105,15 @@ def tell(
 
 @runtime_checkable
 class Stitches(Protocol):
-    """Episodes that nobody has played: reasoning some of whose steps became calls of a tool afterwards."""
+    """Writes episodes without playing them: in a written solution, some steps are replaced by tool calls."""
 
     def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        """Observations after the first are what the calls are said to have answered."""
+        """The episode; observations after the first are the stated results of the calls."""
         ...
 
 
 def stitched_conversation(task: Task, stitcher: Stitches, config: Config, *, episode: int) -> Conversation:
-    """The conversation of an episode that nobody has played."""
+    """The conversation of an episode that was not played."""
     prompt = environment(config.env.name).policy_prompt(config)
     shown = stitcher.stitch(task, config, seed=derive(config.seed, "collect", task.task_id, episode))
     dialogue = Dialogue(prompt.opening(shown.observations[0], shown.commands[0]))
@@ -134,6 +135,6 @@ def stitched_conversation(task: Task, stitcher: Stitches, config: Config, *, epi
 
 
 def schemas_text(prompt: PolicyPrompt) -> str | None:
-    """JSON text of the schemas that a chat template is told."""
+    """JSON text of the schemas that a chat template is given."""
     schemas = told_schemas(prompt)
     return json.dumps(list(schemas), ensure_ascii=False) if schemas else None

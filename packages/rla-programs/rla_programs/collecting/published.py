@@ -1,17 +1,17 @@
 """Conversations of a file in the published layout, as Parquet or JSON lines.
 
-| column | what it holds |
+| column | content |
 |---|---|
 | `messages` | list of {role, content, tool_calls?}; a call is {function: {name, arguments}} |
-| `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` beside it |
-| `content` | a text, or a list of parts that hold texts, which are joined |
-| `reasoning_content` | thoughts of the assistant, as `THOUGHTS` names them: `<think>` tags before the content |
+| `conversations` | the same, or the ShareGPT layout: list of {from, value}, with `system` next to it |
+| `content` | a string, or a list of parts with texts, which are joined |
+| `reasoning_content` | thoughts of the assistant, under a name in `THOUGHTS`: `<think>` tags before the content |
 | `arguments` of a call | an object, or JSON text; missing or empty ones are an empty object |
-| `tools` | list of schemas, or its JSON text; may be absent |
-| `enable_thinking` | ignored: no template that trains (`chat_tokens`) prints anything else for it |
+| `tools` | list of schemas, or its JSON text; optional |
+| `enable_thinking` | ignored: no template that trains (`chat_tokens`) prints anything different for it |
 
-Roles are `system`, `user`, `assistant` and `tool`, or what others call them (`ROLE`). Arrow pads structs with the keys
-of other rows. Nulls among arguments are therefore dropped, at every depth.
+Roles are `system`, `user`, `assistant` and `tool`, or other names for them (`ROLE`). Arrow pads structs with the keys
+of other rows, so nulls among arguments are dropped, at every depth.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rla.store.texts import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
-SOURCES = ("source", "data_source", "ability")  # columns that may say what a conversation is about
+SOURCES = ("source", "data_source", "ability")  # columns that may name the source of a conversation
 
 
 CALLS = ("function_call", "tool_call")  # roles of ShareGPT whose value is a call
@@ -45,12 +45,12 @@ THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # keys of a message, 
 
 
 class NotAConversation(ValueError):
-    """A row that holds none; the message says why."""
+    """A row that is not a conversation; the message says why."""
 
 
 def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: None) -> list[Conversation]:
-    """The conversations of a shard folder, of a file, or of all files of a folder. `tell` gets a line on what was left
-    out. Raises UserError where there is none.
+    """The conversations of a shard folder, of a file, or of all files of a folder. `tell` gets a line about rows that
+    were left out. Raises UserError if there are none.
     """
     files = parts_of_source(path)
     if files == [path] and path.is_dir():
@@ -66,16 +66,14 @@ def conversations_at(path: Path, *, tell: Callable[[str], None] = lambda text: N
             except NotAConversation as fault:
                 faults.append(f"{file.name}, {place}: {fault}")
     if faults:
-        tell(f"{path}: {len(faults)} rows are no conversation; {faults[0]}")
+        tell(f"{path}: {len(faults)} rows are not conversations; {faults[0]}")
     if not found:
         raise UserError(f"{path}: no row of it is a conversation; it needs a column `messages` (docs/guide/sft.md)")
     return found
 
 
 def parts_of_source(path: Path) -> list[Path]:
-    """What a source of conversations is made of, each with a digest of its own: a shard itself, or the files of a
-    folder.
-    """
+    """The parts of a source of conversations, each with its own digest: the shard itself, or the files of a folder."""
     if not path.is_dir() or any((path / name).is_file() for name in (MANIFEST, STARTED)):
         return [path]
     return sorted(one for one in path.iterdir() if one.suffix in KINDS)
@@ -89,7 +87,7 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
     messages = _json(messages) if isinstance(messages, str) and messages.lstrip().startswith("[") else messages
     messages = messages.get("messages") if isinstance(messages, Mapping) else messages
     if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise NotAConversation("`messages` is no list")
+        raise NotAConversation("`messages` is not a list")
     if isinstance(row.get("system"), str) and row["system"].strip():
         messages = [{"role": "system", "content": row["system"]}, *messages]
     read = _one_system(tuple(map(_message, messages)))
@@ -112,7 +110,7 @@ def published_conversation(row: Any, *, teacher: str) -> Conversation:
 
 
 def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """The messages, those of a system and of a developer at their beginning joined."""
+    """The messages, with system and developer messages at the beginning joined into one."""
     first = next((place for place, one in enumerate(messages) if one.role != "system"), len(messages))
     if any(one.role == "system" for one in messages[first:]):
         raise NotAConversation("a system message that is not the first")
@@ -123,13 +121,14 @@ def _one_system(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
 
 
 def _message(one: Any) -> ChatMessage:
-    said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None  # Parquet has nulls for keys
+    # Parquet has nulls for missing keys
+    said = one.get("role") or one.get("from") if isinstance(one, Mapping) else None
     said = said.lower() if isinstance(said, str) else said
     if not isinstance(said, str) or said not in ROLE:
-        raise NotAConversation(f"a message whose role is none of {', '.join(ROLE)}")
+        raise NotAConversation(f"a message whose role is not one of {', '.join(ROLE)}")
     given = one.get("value") if one.get("content") is None else one["content"]
-    thoughts = [part for part in given if is_thought(part)] if isinstance(given, list) else []
-    role, content = ROLE[said], _text([part for part in given if not is_thought(part)] if thoughts else given)
+    thoughts = [part for part in given if _is_thought(part)] if isinstance(given, list) else []
+    role, content = ROLE[said], _text([part for part in given if not _is_thought(part)] if thoughts else given)
     calls = one.get("tool_calls")
     calls = _json(calls) if isinstance(calls, str) else calls
     calls = calls or [one["function_call"]] if one.get("function_call") else calls
@@ -151,16 +150,16 @@ def _text(content: Any) -> str:
     texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) < len(texts):
-        raise NotAConversation("a content that is no text")
+        raise NotAConversation("a content that is not text")
     return "".join(said)
 
 
-def is_thought(part: Any) -> bool:
+def _is_thought(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in THOUGHTS
 
 
 def _thought(part: Mapping[str, Any]) -> str:
-    """The text of a part that is a thought: under `text`, or under the name of its type."""
+    """The text of a thought: under `text`, or under the name of its type."""
     return _text(next((part[key] for key in ("text", *THOUGHTS) if part.get(key)), ""))
 
 
@@ -170,20 +169,20 @@ def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(function, Mapping) or not isinstance(name, str):
         raise NotAConversation("a call without a name")
     arguments = function.get("arguments")
-    for _ in range(2):  # some write JSON text as JSON text
+    for _ in range(2):  # some files have JSON text inside JSON text
         arguments = (_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
-    arguments = arguments if isinstance(function.get("arguments"), str) else without_nulls(arguments)
+    arguments = arguments if isinstance(function.get("arguments"), str) else _without_nulls(arguments)
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
-        raise NotAConversation("arguments of a call that are no object")
+        raise NotAConversation("arguments of a call that are not an object")
     return name, arguments
 
 
-def without_nulls(value: Any) -> Any:
-    """Nested data without the keys whose value is null, which Arrow has put there."""
+def _without_nulls(value: Any) -> Any:
+    """Nested data without the keys whose value is null, which Arrow has added."""
     if isinstance(value, Mapping):
-        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _tools(tools: Any) -> str | None:
@@ -191,19 +190,19 @@ def _tools(tools: Any) -> str | None:
     if not tools:
         return None
     if not isinstance(tools, Sequence) or not all(isinstance(one, Mapping) for one in tools):
-        raise NotAConversation("`tools` is no list of schemas")
-    return json.dumps(without_nulls(list(tools)), ensure_ascii=False)
+        raise NotAConversation("`tools` is not a list of schemas")
+    return json.dumps(_without_nulls(list(tools)), ensure_ascii=False)
 
 
 def _json(text: str) -> Any:
     try:
         return lenient_loads(text)
     except (ValueError, RecursionError):
-        raise NotAConversation("a text that is no JSON, where messages, calls, arguments or tools are to be") from None
+        raise NotAConversation("a string that is not JSON in place of messages, calls, arguments or tools") from None
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
-    """Where each row stands, counted from 1, and its content. Empty lines are no rows."""
+    """The position of each row, counted from 1, and its content. Empty lines do not count as rows."""
     if file.suffix == ".parquet":
         with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
             rows = chain.from_iterable(
@@ -219,5 +218,5 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
             try:
                 row = json.loads(line.decode())
             except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-                raise UserError(f"{file}: line {number} is no JSON in UTF-8; mend it or leave it out") from None
+                raise UserError(f"{file}: line {number} is not JSON in UTF-8; fix it or leave it out") from None
             yield f"line {number}", row

@@ -1,7 +1,8 @@
-"""Trajectories that were played as conversations, with the mean score of their steps as quality.
+"""Played trajectories as conversations, with the mean score of their steps as quality.
 
-Steps keep what a policy read and said. Of a reply that made several calls their results stand in one observation, and
-so in one turn. Left out are episodes that failed, and those with a reply that was cut, which would teach to end there.
+Steps keep the text that the policy read and wrote. If a reply made several calls, their results are in one observation,
+and so in one turn. Failed episodes are left out, and so are episodes with a reply that was cut, because they would
+teach to end there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COLUMNS = (
 def played_conversations(
     trajectories: Iterable[Path], prompt: PolicyPrompt, qualities: Mapping[str, float]
 ) -> Iterator[Conversation]:
-    """Of trajectory shards that are complete. `qualities` by trajectory, of `step_means`."""
+    """From complete trajectory shards. `qualities` by trajectory, from `step_means`."""
     for folder in trajectories:
         for row in stream_rows(folder, "trajectories", COLUMNS):
             steps = row["steps"]

@@ -1,10 +1,10 @@
-"""Which conversations are kept: rejection by outcome, one of those that are alike, the best of each question.
+"""Selects conversations: rejection by outcome, one of similar ones, the best of each question.
 
-    better = higher quality, then fewer characters of replies, then the lesser id
+    better = higher quality, then fewer characters of replies, then the smaller id
     alike  = |A and B| / |A or B| of the runs of RUN words in the replies of two conversations, above a limit
 
-Conversations without a quality come after those that have one. Equal questions are those whose first message of a user
-is the same up to white space, whatever their tasks are called.
+Conversations without a quality come after those with one. Questions are equal if the first user messages are equal up
+to white space, whatever the names of their tasks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rla_programs.collecting.params import CollectConfig
 RUN = 3  # words
 
 
-def question_key(conversation: Conversation) -> str:
+def _question_key(conversation: Conversation) -> str:
     """Equal for equal questions."""
     asked = next((one.content for one in conversation.messages if one.role == "user"), "")
     return single_spaced(asked)
 
 
-def best_first(found: Iterable[Conversation]) -> list[Conversation]:
-    """From best to worst; an order that does not depend on the one they come in."""
+def _best_first(found: Iterable[Conversation]) -> list[Conversation]:
+    """From best to worst, in an order that does not depend on the input order."""
 
     def order(one: Conversation) -> tuple[bool, float, int, str]:
         length = sum(len(reply.content) + len(reply.tool_calls or "") for reply in one.replies())
@@ -36,10 +36,10 @@ def best_first(found: Iterable[Conversation]) -> list[Conversation]:
 
 
 def kept_of_question(found: Iterable[Conversation], config: CollectConfig) -> list[Conversation]:
-    """Of conversations about one question those that are kept, the best first."""
+    """The conversations to keep for one question, the best first."""
     kept: list[Conversation] = []
     known: list[frozenset[tuple[str, ...]]] = []
-    for one in best_first(found):
+    for one in _best_first(found):
         if len(kept) == config.keep:
             break
         runs = word_runs(one)
@@ -53,11 +53,11 @@ def kept_of_question(found: Iterable[Conversation], config: CollectConfig) -> li
 
 
 def kept_of_all(found: Iterable[Conversation], config: CollectConfig) -> list[Conversation]:
-    """Of conversations about many questions those that are kept, in the order of their ids."""
+    """The conversations to keep for many questions, in the order of their ids."""
     by_question: defaultdict[str, list[Conversation]] = defaultdict(list)
     for one in {each.conversation_id: each for each in found}.values():
-        by_question[question_key(one)].append(one)
-    ranked = best_first(one for asked in by_question.values() for one in kept_of_question(asked, config))
+        by_question[_question_key(one)].append(one)
+    ranked = _best_first(one for asked in by_question.values() for one in kept_of_question(asked, config))
     counted: Counter[str] = Counter()
     kept = []
     for one in ranked:
@@ -68,7 +68,7 @@ def kept_of_all(found: Iterable[Conversation], config: CollectConfig) -> list[Co
 
 
 def word_runs(conversation: Conversation) -> frozenset[tuple[str, ...]]:
-    """The runs of RUN words that stand in its replies; of fewer words the one run that there is."""
+    """The runs of RUN words in its replies; with fewer words, the one shorter run."""
     words = [word for one in conversation.replies() for word in f"{one.content} {one.tool_calls or ''}".split()]
     return frozenset(tuple(words[at : at + RUN]) for at in range(max(1, len(words) - RUN + 1)))
 
@@ -79,7 +79,7 @@ def likeness(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]])
 
 
 def grouped_by_text(texts: Sequence[str]) -> list[list[int]]:
-    """The places of equal texts, up to white space, in the order of the first of each."""
+    """The indices of equal texts, up to white space, in the order of the first of each."""
     places: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
         places.setdefault(single_spaced(text), []).append(place)

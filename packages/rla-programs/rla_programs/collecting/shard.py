@@ -1,4 +1,4 @@
-"""A conversations shard: played by a teacher, a part for each question, or chosen from what was played before."""
+"""A conversations shard: played by a teacher, with a part for each question, or chosen from earlier episodes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rla_programs.collecting.rebuilding import played_conversations, step_means
 from rla_programs.collecting.selecting import grouped_by_text, kept_of_all, kept_of_question
 from rla_programs.collecting.teachers import ServerTeacher, SolverTeacher, Solves, Teacher
 
-ROWS = 256  # of a part of what was chosen
+ROWS = 256  # of a part with chosen conversations
 Played = tuple[Task, int]  # and the number of the episode
 Finished = Callable[[int, list[Conversation | None]], None]
 
 
-def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
-    """Raises UserError where the environment has no solver."""
+def _teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
+    """Raises UserError if the environment has no solver."""
     own = collect_params(config)
     if own.teacher == "solver":
         instead = "set collect.teacher: server, or give --trajectories"
@@ -43,9 +43,9 @@ def teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
 
 
 def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[Task]) -> None:
-    """Conversations about `collect.episodes` of each task of the writer's slice, a part for each question, and finish
-    the shard. A question with an episode that failed is written at the end, if few enough have: otherwise the next call
-    plays it again.
+    """Conversations for `collect.episodes` episodes of each task of the writer's slice, a part for each question;
+    finishes the shard. A question with a failed episode is written at the end if few enough have failed. Otherwise the
+    next call plays it again.
     """
     config, own = ctx.config, collect_params(ctx.config)
     count = own.episodes
@@ -80,13 +80,13 @@ def play_conversations(ctx: StageContext, writer: ShardWriter, tasks: Sequence[T
     check_failures(writer.folder, failed, total, config.rollout.max_failed_share)
     for place, found in sorted(late.items()):
         keep(place, found)
-    writer.finish(conversation_counts(writer.parts()))
+    writer.finish(_conversation_counts(writer.parts()))
 
 
 def _play(ctx: StageContext, episodes: Iterable[Sequence[Played]], finished: Finished) -> None:
-    """Play them with the teacher, in the environments of the stage."""
+    """Play the episodes with the teacher, in the environments of the stage."""
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
-    teacher = teacher_of(ctx.config, prompt)
+    teacher = _teacher_of(ctx.config, prompt)
     with environments(ctx.config, note=ctx.progress.note) as made:
         shared = Lessons(teacher=teacher, prompt=prompt, env=ctx.config.env, make_env=made.make, seed=ctx.config.seed)
 
@@ -110,7 +110,7 @@ def choose_conversations(
     scores: Sequence[Path],
     files: Sequence[Path],
 ) -> None:
-    """The best of what was played before, in parts of ROWS. Raises UserError where nothing is left."""
+    """The best of the earlier conversations, in parts of ROWS. Raises UserError if none is left."""
     prompt = environment(ctx.config.env.name).policy_prompt(ctx.config)
     found = list(played_conversations(trajectories, prompt, step_means(scores)))
     for path in files:
@@ -127,11 +127,11 @@ def choose_conversations(
         if place not in writer.done:
             writer.write(place, [one.row() for one in kept[start : start + ROWS]])
         ctx.progress.advance(len(kept[start : start + ROWS]))
-    writer.finish(conversation_counts(writer.parts()))
+    writer.finish(_conversation_counts(writer.parts()))
 
 
-def conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
-    """Counts over parts, those of an interrupted call included."""
+def _conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
+    """Counts over all parts, including those of an interrupted call."""
     rows = [row for part in parts for row in read_nested(part, ["outcome", "messages.list.element.role"])]
     return {
         "conversations": len(rows),

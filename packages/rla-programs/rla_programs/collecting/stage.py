@@ -1,4 +1,4 @@
-"""`collect`: conversations for the warm start, of a teacher that plays or of what was played before."""
+"""`collect`: conversations for the warm start, from a teacher that plays or from earlier episodes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rla_programs.collecting.conversing import named_conversations
 from rla_programs.collecting.published import parts_of_source
 from rla_programs.collecting.shard import choose_conversations, play_conversations
 
-PLAYED = ("trajectories", "scores", "conversations")  # options that name what was played before
+PLAYED = ("trajectories", "scores", "conversations")  # options that name earlier episodes
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Plays what an interrupted call has left; returns counts and where the shard lies."""
+    """Play the episodes that an interrupted call has left; returns counts and the path of the shard."""
     given = {name: [Path(one) for one in ctx.options.get(name, ())] for name in PLAYED}
     given["conversations"] = [
         path for one in given["conversations"] for path in named_conversations(str(one), where="--conversations")
     ]
     if given["scores"] and not given["trajectories"]:
-        raise UserError("--scores ranks what --trajectories names; give both")
+        raise UserError("--scores ranks the episodes of --trajectories; give both")
     if not any(given.values()):
-        return collected_by_teacher(ctx)
+        return _collected_by_teacher(ctx)
     if {"slice", "workers"} & ctx.options.keys():
-        raise UserError("--slice and --workers divide what is played; leave them out with --trajectories")
+        raise UserError("--slice and --workers divide the episodes to play; leave them out with --trajectories")
     inputs = [one for paths in given.values() for path in paths for one in parts_of_source(path)]
-    writer = opened(ctx, inputs, WHOLE)  # what is chosen is compared with all others
+    writer = opened(ctx, inputs, WHOLE)  # each chosen conversation is compared with all others
     if not writer.complete:
         choose_conversations(
             ctx, writer, trajectories=given["trajectories"], scores=given["scores"], files=given["conversations"]
@@ -39,7 +39,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     return {"conversations": str(writer.folder), **counts_of(writer)}
 
 
-def collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
+def _collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
     """Conversations of `collect.teacher`."""
     pool = pool_of(ctx, "pool")
     writer = opened(ctx, [pool], slice_of(ctx))

@@ -1,7 +1,7 @@
-"""Who replies in an episode that is collected: the environment's scripted solver, or any chat server.
+"""Teachers that reply in a collected episode: the environment's scripted solver, or any chat server.
 
-A server that is told the schemas of tools answers with calls as data. They become text as the environment reads it, so
-that what is kept is what was played.
+A server that is given tool schemas answers with calls as data. They are converted to the text that the environment
+reads, so that the stored conversation is the one that was played.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Dialogue:
         self.sent = [dict(one) for one in self.opening]
 
     def reply(self, text: str, answer: ChatReply | None = None) -> None:
-        """`answer`: what a server said, where it called tools."""
+        """`answer`: the server's reply, if it called tools."""
         self.said.append(ChatMessage(role="assistant", content=text))
         self._calls = []
         if answer is None or not answer.calls:
@@ -52,7 +52,7 @@ class Dialogue:
         self.sent.append({"role": "assistant", "content": past_reply(answer.text), "tool_calls": calls})
 
     def results(self, texts: Sequence[str], role: str) -> None:
-        """Results of calls. A server has to be told which call each belongs to; others are told in turns of a user."""
+        """Add results of calls. A server has to be told which call each belongs to; others get them in user turns."""
         self.said += [ChatMessage(role=role, content=text) for text in texts]
         if len(self._calls) == len(texts):
             self.sent += [
@@ -63,7 +63,7 @@ class Dialogue:
             self.sent.append({"role": "user", "content": "\n\n".join(texts)})
 
     def turn(self, text: str) -> None:
-        """What the environment says otherwise. A server's calls must each have a result."""
+        """Add any other answer of the environment. Each call of a server must have a result."""
         self.said.append(ChatMessage(role="user", content=text))
         self.sent += [{"role": "tool", "tool_call_id": name, "content": text} for name in self._calls]
         if not self._calls:
@@ -75,14 +75,14 @@ class Solves(Protocol):
     """A scripted teacher that plays the real environment."""
 
     def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
-        """The next reply, as a policy would write it. `history`: earlier replies, each with what the environment has
-        answered to it. Equal arguments give equal replies. Raises UserError for a task that it cannot solve.
+        """The next reply, as a policy would write it. `history`: earlier replies, each with the environment's answer.
+        Equal arguments give equal replies. Raises UserError for a task that it cannot solve.
         """
         ...
 
 
 class Teacher(Protocol):
-    """`answer` gives the reply as text and, of a server that called tools, what it said; none where no reply came."""
+    """`answer` returns the reply as text, with the server's data if it called tools; None if there was no reply."""
 
     @property
     def name(self) -> str: ...
@@ -92,7 +92,7 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverTeacher:
-    """The environment's own."""
+    """The environment's own solver."""
 
     solver: Solves
     config: Config
@@ -104,8 +104,8 @@ class SolverTeacher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTeacher:
-    """A chat server, told the schemas of tools where the prompt has some and can write calls. A reply that was cut is
-    none: what follows it would teach to end in the middle.
+    """A chat server that is given the schemas of tools, if the prompt has schemas and can write calls. A reply that was
+    cut counts as none, because continuing after it would teach to end in the middle.
     """
 
     server: ChatServer
@@ -114,7 +114,7 @@ class ServerTeacher:
     name: str
 
     async def answer(self, task: Task, dialogue: Dialogue, *, seed: int) -> tuple[str, ChatReply | None] | None:
-        writer, schemas = writer_of(self.prompt)
+        writer, schemas = _writer_of(self.prompt)
         own = collect_params(self.config)
         reply = await self.server.turn(
             dialogue.sent, schemas, seed=seed, temperature=own.temperature, max_tokens=own.max_tokens
@@ -125,8 +125,8 @@ class ServerTeacher:
         return text, reply if writer else None
 
 
-def writer_of(prompt: PolicyPrompt) -> tuple[WritesCalls | None, Sequence[Mapping[str, Any]]]:
-    """What writes calls as text, and the schemas that a server is then told."""
+def _writer_of(prompt: PolicyPrompt) -> tuple[WritesCalls | None, Sequence[Mapping[str, Any]]]:
+    """The object that writes calls as text, and the schemas that a server is given in this case."""
     if isinstance(prompt, ToolPrompt) and isinstance(prompt, WritesCalls) and prompt.schemas:
         return prompt, prompt.schemas
     return None, ()

@@ -1,19 +1,19 @@
-"""The wall clock of all runs of a program together, and when no further run begins.
+"""The total wall clock time of a program's runs, and the condition for starting no further run.
 
-Where `limits.program_s` is more than 0, it is what all runs may take. Otherwise they may take all of their CPU time,
-which each run's own limit bounds, and wait for `limits.wall_s` together:
+If `limits.program_s` is positive, it limits the total time. Otherwise the runs may use all of their CPU time, which
+each run's own limit bounds, and wait for `limits.wall_s` in total:
 
     waited = sum over runs of max(0, wall - STRETCH * cpu - grace),  grace = max(GRACE_S, GRACE * limits.wall_s)
 
-An honest program waits for nothing on a machine that gives it a core a quarter of the time, and that starts and ends a
-run within the grace, however many tests it has. A program that sleeps computes nothing. Its next run gets the clock of
-one that computes: what is left to wait, and the grace, and cpu_s. So all of its runs together take wall_s, cpu_s and a
-grace for each test at most. A program that sleeps three quarters of the time and computes the rest cannot be told from
-an honest one on a busy machine: each of its runs has its own wall clock.
+On a machine that gives it a core a quarter of the time, and that starts and ends a run within the grace, an honest
+program has no waiting time, however many tests there are. A program that sleeps uses no CPU time. Its next run may take
+as long as one that computes: the remaining waiting time, the grace, and cpu_s. So all of its runs together take at most
+wall_s, plus cpu_s and a grace for each test. A program that sleeps three quarters of the time and computes the rest is
+indistinguishable from an honest one on a busy machine: each of its runs has its own wall clock limit.
 
-Of a backend that does not tell CPU times, a run may have computed for cpu_s. So a program that sleeps has cpu_s more
-for each test there, as one that computes has. What ran into a wall clock has waited; the runs after it would do the
-same, so they are not begun.
+If a backend does not report CPU times, a run may have computed for cpu_s, so a sleeping program gets cpu_s more for
+each test, like one that computes. A run that reaches the wall clock limit has waited; later runs would do the same and
+are not started.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from math import inf
 
 from rla_programs.execution.records import ExitStatus, Job, Result
 
-STRETCH = 4.0  # wall clock for each second of CPU time that a busy machine may take
-GRACE_S, GRACE = (
-    0.25,
-    0.125,
-)  # of each run, seconds and share of its wall clock: until a busy machine starts and ends it
+STRETCH = 4.0  # wall clock per second of CPU time that a busy machine may take
+# of each run, in seconds and as a share of its wall clock: time in which a busy machine starts and ends it
+GRACE_S, GRACE = 0.25, 0.125
 WAITED = "not run: an earlier test ran into the wall clock"
 SPENT = "not run: the earlier tests took the {:g} s that all tests of the program have together"
 SLEPT = "not run: the earlier tests waited for the {:g} s that all tests of the program may wait together"
 
 
 class Allowance:
-    """Of one job; `spend` gets each of its results in their order."""
+    """The allowance of one job; `spend` gets each of its results in order."""
 
     def __init__(self, job: Job) -> None:
         self._limits = limits = job.limits
@@ -46,16 +44,16 @@ class Allowance:
 
     @property
     def wall_s(self) -> float:
-        """The wall clock of the next run: it may compute, and wait for what is left to wait."""
+        """The wall clock limit of the next run: its CPU time and the remaining waiting time."""
         return min(self._limits.wall_s, self._left, self._to_wait + self._grace + self._limits.cpu_s)
 
     @property
     def at_once(self) -> int:
-        """How many runs may go on side by side: together they take no more than a program that computes."""
+        """How many runs may go on in parallel: together they take no more time than a program that computes."""
         return max(1, int(self._whole // self._limits.wall_s))
 
     def skipped(self) -> Result | None:
-        """The result of the next run where it must not begin."""
+        """The result of the next run if it must not start, else None."""
         if self._waited:
             return Result(status=ExitStatus.SKIPPED, detail=WAITED)
         if self._left <= 0:
@@ -65,7 +63,7 @@ class Allowance:
         return None
 
     def spend(self, result: Result) -> Result:
-        """The result, counted; one that the allowance has cut off, or would have, says so."""
+        """Count the result and return it. If the allowance has cut it off, or should have, the result says so."""
         wall_s = self.wall_s
         cut = wall_s < self._limits.wall_s
         if cut and result.wall_s > wall_s and result.status is not ExitStatus.TIMEOUT:
@@ -83,5 +81,5 @@ class Allowance:
         return f"all tests of the program may wait for {self._limits.wall_s:g} s together"
 
     def _computed(self, result: Result) -> float:
-        """The wall clock that the run may have taken for what it computed."""
+        """The wall clock time that the run's CPU time accounts for."""
         return self._limits.cpu_s if result.cpu_s is None else STRETCH * result.cpu_s

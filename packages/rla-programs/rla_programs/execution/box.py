@@ -1,7 +1,7 @@
 """The service's end of a box: start it, give it one run after another, end it. Blocking: each box has its thread.
 
-The pipes of a run belong to the service; the controller in the box gets the program's ends as descriptors. How a run
-ended comes over the controller's socket, never through the pipes.
+The pipes of a run belong to the service; the controller in the box gets the program's ends as descriptors. The outcome
+of a run comes over the controller's socket, never through the pipes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dataclasses import dataclass, field, replace
 from rla_programs.execution import controller
 from rla_programs.execution.records import Limits
 
-READY_S = 60.0  # a cold disk and a busy machine included
-GRACE_S = 10.0  # beyond the wall clock that the controller keeps
+READY_S = 60.0  # enough for a cold disk and a busy machine
+GRACE_S = 10.0  # beyond the wall clock limit that the controller enforces
 CHUNK = 1 << 16
 STDERR_KEPT = 4096
 
 
 class BoxError(Exception):
-    """The box did not start, or died under a run; the message says how."""
+    """The box did not start, or died during a run; the message says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run did. `status` is a wait status; `how` says who ended it (ENDED: the program itself)."""
+    """The outcome of one run. `status` is a wait status; `how` says who ended it (ENDED: the program itself)."""
 
     how: bytes
     status: int
@@ -42,12 +42,12 @@ class Outcome:
     stderr: bytes
     value: bytes
     overflow: bool
-    starved: bool = False  # its cgroup had no memory left
+    starved: bool = False  # its cgroup ran out of memory
 
 
 @dataclass(slots=True)
 class Sink:
-    """What arrives on one pipe: its beginning (`last` bytes of it: its end) and how much there was."""
+    """The data of one pipe: its beginning (or its end, of `last` bytes) and the total size."""
 
     keep: int
     last: bool = False
@@ -63,9 +63,9 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command that starts a controller, and what to do when it has ended. `owner` gets the pipes, 0: as they are.
-    `files` are for the command alone: they are closed here. `starved`: whether the kernel has ended one of its
-    processes for want of memory since that was asked last.
+    """A command that starts a controller, and a function to call when it has ended. `owner` will own the pipes, 0:
+    unchanged. `files` are for the command alone and are closed here. `starved`: whether the kernel has killed one of
+    its processes for lack of memory since the last call.
     """
 
     command: list[str]
@@ -79,9 +79,9 @@ class ProgramBox:
     """One controller process and the namespaces around it, for the runs of one program."""
 
     def __init__(self, launch: Callable[[int], Launch], *, limits: Limits, start: bytes) -> None:
-        """`launch` gets the number of the controller's descriptor. Raises BoxError where it does not start."""
+        """`launch` gets the number of the controller's descriptor. Raises BoxError if it does not start."""
         self._limits = limits
-        self.spent = False  # a run touched its folder: not for another one
+        self.spent = False  # a run touched its folder, so no other run may use the box
         self._ending = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -126,7 +126,7 @@ class ProgramBox:
             raise BoxError(said.splitlines()[-1] if said else f"it said nothing within {READY_S:g} s")
 
     def run(self, kind: bytes, question: bytes, wall_s: float) -> Outcome:
-        """One run, halted after `wall_s` where that is less than its limit. Raises BoxError where the box dies."""
+        """One run, halted after `wall_s` seconds if that is less than its limit. Raises BoxError if the box dies."""
         run = Run(self._control, self._launch.owner, self._limits, kind=kind, question=question)
         return replace(run.outcome(self, wall_s), starved=self.starved())
 
@@ -135,18 +135,18 @@ class ProgramBox:
         return self._launch.starved()
 
     def kill(self) -> None:
-        """Every process of the box: pid 1 dies with the one that is killed here, and the others with pid 1. May be
-        called from another thread; a run that is going on raises BoxError.
+        """Kill every process of the box: pid 1 dies with the process killed here, and the others with pid 1. May be
+        called from another thread; a run in progress raises BoxError.
         """
         with self._ending:
-            if self._process.returncode is None:  # not reaped: the group's number is still its own
+            if self._process.returncode is None:  # not reaped, so the group's number is still its own
                 with contextlib.suppress(OSError):
                     self._control.shutdown(socket.SHUT_RDWR)  # ends the controller, and a run that waits for it
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """End the box and remove everything."""
         self.kill()
         with self._ending:
             self._process.wait()
@@ -157,7 +157,7 @@ class ProgramBox:
 
 
 class Run:
-    """The pipes of one run, and who is still talking."""
+    """The pipes of one run that are still open."""
 
     def __init__(self, control: socket.socket, owner: int, limits: Limits, *, kind: bytes, question: bytes) -> None:
         self._control, self._limits = control, limits
@@ -181,7 +181,7 @@ class Run:
                 self._sinks[ours] = sink
             for fd in given if owner else ():
                 os.fchown(fd, owner, owner)  # so that /dev/stdin can be opened
-            with contextlib.suppress(OSError):  # a dead box is seen below, as the end of its socket
+            with contextlib.suppress(OSError):  # a dead box is noticed below, as the end of its socket
                 socket.send_fds(self._control, [kind], given)
         finally:
             for fd in given:
@@ -245,7 +245,7 @@ class Run:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """End of the program's stdin; also where it has ended without reading it."""
+        """Close the program's stdin, even if the program has ended without reading it."""
         if self._feed is not None:
             self._poll.unregister(self._feed)
             os.close(self._feed)

@@ -1,9 +1,9 @@
-"""Boxes of bubblewrap: namespaces of their own for processes, network, mounts, IPC, host name; nothing of the host's.
+"""Boxes of bubblewrap: own namespaces for processes, network, mounts, IPC and host name, without access to the host.
 
-In the box there are, read-only, the interpreter with its standard library and the libraries of the system; a new /proc,
-five devices, the program, and one private tmpfs of a limited size and number of files. Root starts the namespaces
-directly and the controller becomes a user that nothing else runs as: as root, the kernel would count no processes, and
-root of a user namespace still owns what root owns. Others have a user namespace.
+In the box there are, read-only, the interpreter with its standard library and the system's libraries; a new /proc, five
+devices, the program, and one private tmpfs with a limited size and number of files. As root, the namespaces are started
+directly and the controller becomes a user that is not used otherwise: the kernel would not count processes of root, and
+root of a user namespace still owns the files of root. Other users need a user namespace.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from rla_programs.execution.interpreter import Interpreter, base_interpreter
 from rla_programs.execution.local import LocalRequest, LocalSandbox
 
 PROGRAM, CONTROLLER = "/box/program.py", "/box/controller.py"
-WORKS = ("/tmp", "/var/tmp", "/box/tmp")  # the first that hides nothing of the interpreter's; `tempfile` knows two
-INODES = 4096  # files of a program; an empty one takes more than a kilobyte of the kernel's memory
+WORKS = ("/tmp", "/var/tmp", "/box/tmp")  # the first that does not hide a part of the interpreter; `tempfile` knows two
+INODES = 4096  # files of a program; an empty one takes more than a kilobyte of kernel memory
 HIDDEN = ("acpi", "bus", "fs", "irq", "kcore", "keys", "scsi", "sys", "sysrq-trigger", "timer_list")
 READ = ("/etc/ld.so.cache", "/usr/lib/locale", "/usr/share/zoneinfo")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LINKS = {"/dev/fd": "/proc/self/fd"} | {
     f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
 }
-FIRST_USER, SLOTS = 1 << 30, 1 << 8  # users that no system hands out: one for each box of a process that lives
+FIRST_USER, SLOTS = 1 << 30, 1 << 8  # user ids that no system assigns: one for each box of a live process
 OTHERS = "or choose env.own.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
 AS_ROOT = "run it as another user, or give this root CAP_SYS_ADMIN (a container: --privileged)"
 AS_USER = (
@@ -42,9 +42,7 @@ _slots = itertools.count()
 
 
 class Bubblewrap:
-    """How boxes are started. `as_root`: with root's privileges, else with a user namespace. `numbering`: the controller
-    may set process ids.
-    """
+    """Starts boxes. `as_root`: as root, else with a user namespace. `numbering`: the controller may set process ids."""
 
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
@@ -52,9 +50,10 @@ class Bubblewrap:
         if self._groups is not None:
             remove_empty(self._groups)
         python = base_interpreter()
-        self._python, self._work = python.program, working_folder(python)
+        self._python, self._work = python.program, _working_folder(python)
         self._root = [*system(), *bound(python), *devices(self._work)]
-        self._controller = Path(controller.__file__).read_bytes()  # once: the code of a stage is of one moment
+        # read once, so that a stage uses one version of the code
+        self._controller = Path(controller.__file__).read_bytes()
 
     def __call__(self, request: LocalRequest) -> Launch:
         """Raises OSError."""
@@ -87,7 +86,7 @@ class Bubblewrap:
             "--cap-add",
             "CAP_SYS_ADMIN",
             *self._kept,
-        ]  # of the controller, which gives the first up at once
+        ]  # for the controller, which drops the first at once
 
 
 def in_memory(data: bytes) -> int:
@@ -99,7 +98,7 @@ def in_memory(data: bytes) -> int:
 
 
 def system() -> list[str]:
-    """/lib and its like where they are links into /usr, folders that lie in no other, and /proc."""
+    """/lib and the like if they are links into /usr, the outermost folders, and /proc."""
     flags = ["--dir", "/box", "--dir", "/tmp"]
     for top in ("/lib", "/lib32", "/lib64", "/libx32"):
         if os.path.islink(top):
@@ -108,7 +107,7 @@ def system() -> list[str]:
 
 
 def processes() -> list[str]:
-    """A /proc of the box's own processes, without what is of the whole kernel and can be written."""
+    """A /proc with the box's own processes, without writable files of the whole kernel."""
     flags = ["--proc", "/proc"]
     for name in HIDDEN:
         if os.path.isdir(f"/proc/{name}"):
@@ -119,18 +118,19 @@ def processes() -> list[str]:
 
 
 def bound(python: Interpreter) -> list[str]:
-    """The interpreter at the paths that it knows, without other packages, and what its library reads of the system."""
+    """The interpreter at its original paths, without other packages, and the system files that its library reads."""
     paths = (*python.folders, *python.files, *filter(os.path.exists, READ))
     above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
-    flags = [text for folder in above for text in ("--dir", folder)]  # readable for whoever the controller becomes
+    # readable for the user that the controller becomes
+    flags = [text for folder in above for text in ("--dir", folder)]
     flags += [text for path in paths for text in ("--ro-bind", path, path)]
     for path in python.hidden:
         flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
     return flags
 
 
-def working_folder(python: Interpreter) -> str:
-    """Where a program works and writes."""
+def _working_folder(python: Interpreter) -> str:
+    """The folder in which a program works and writes."""
     taken = [Path(path) for path in (*python.folders, *python.files)]
     return next(work for work in WORKS if not any(path.is_relative_to(work) for path in taken))
 
@@ -150,14 +150,14 @@ def is_root() -> bool:
 
 
 def remedy(refusal: str, *, as_root: bool) -> str:
-    """What would help: it is the interpreter that does not start, or the box."""
+    """The remedy: either the interpreter does not start, or the box."""
     if "execvp" in refusal:
         return "use an interpreter of another place, such as one below /usr or /opt"
     return f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer"
 
 
 def bubblewrap(*, workers: int) -> LocalSandbox:
-    """A sandbox of bubblewrap's. Raises UserError where bubblewrap cannot work here."""
+    """A sandbox with bubblewrap. Raises UserError if bubblewrap cannot work here."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise UserError(
@@ -165,7 +165,7 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
             f"(0.8 or newer), {OTHERS}"
         )
     as_root = is_root()
-    for numbering in (True, False):  # an old bubblewrap or a narrow container does not know that capability
+    for numbering in (True, False):  # an old bubblewrap or a restricted container does not know that capability
         launcher = Bubblewrap(bwrap, as_root=as_root, numbering=numbering)
         sandbox = LocalSandbox(launcher, workers=workers, bounds_tasks=True)
         if not (refusal := sandbox.refusal()):

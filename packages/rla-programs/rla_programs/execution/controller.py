@@ -2,15 +2,15 @@
 
     python -s -P -S -B -X utf8 controller.py CONTROL PROGRAM WORK INODES GROUP UID PRELOAD
 
-A script of the standard library alone: it is bound into the box as a file. CONTROL is a SOCK_SEQPACKET socket to the
-service, which sends START and the seccomp filter once, then for each run one byte (STDIN or CALL) with the program's
-pipes; HALT at any time ends the run. Each run is answered by a REPORT. Nothing but its pipes reaches a child, and
+A script that uses only the standard library, because it is bound into the box as a file. CONTROL is a SOCK_SEQPACKET
+socket to the service, which sends START and the seccomp filter once, then for each run one byte (STDIN or CALL) with
+the program's pipes; HALT at any time ends the run. Each run is answered by a REPORT. A child gets only its pipes, and
 inputs never pass through this process.
 
-Where it is pid 1, the program can neither signal nor trace it (not dumpable), and `kill(-1)` ends whatever it left.
-Each run then has process id 2 and the ids after it: what an earlier run has used up would be a number that it hands on.
-That takes one capability, which no run has. Without it, a box in which a run has started threads or processes counts as
-touched.
+As pid 1 it cannot be signalled or traced by the program (not dumpable), and `kill(-1)` ends everything that the program
+left. Each run then has process id 2 and the ids after it, because otherwise the next free id would tell how many an
+earlier run has used. Setting ids takes one capability, which no run has. Without it, a box in which a run has started
+threads or processes counts as touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import struct
 import sys
 import time
 
-TYPE_CHECKING = False  # typing costs as much to import as all the rest
+TYPE_CHECKING = False  # importing typing takes as long as everything else together
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -38,7 +38,7 @@ START = struct.Struct("<dIQIQ?")  # wall s, cpu s, address space, tasks (0: unli
 REPORT = struct.Struct("<cidd?")  # how it ended, wait status, wall s, cpu s, whether it touched its folder
 STDIN, CALL, HALT, READY = b"s", b"c", b"h", b"r"
 ENDED, TIMED_OUT, HALTED = b"e", b"t", b"h"
-OWN_PID = 0x7E64D1F3  # in the filter: stands for the pid of the program
+OWN_PID = 0x7E64D1F3  # in the filter, replaced by the pid of the program
 
 FILES, STACK = 64, 64 << 20  # descriptors, and bytes of the main thread's stack
 VALUE_FD = 3
@@ -60,22 +60,22 @@ class FilterProgram(ctypes.Structure):
 
 
 class Box:
-    """What is the same for every run."""
+    """State that is the same for every run."""
 
     def __init__(self, control: socket.socket, *, program: str, work: str, numbers: int) -> None:
-        """`numbers`: the descriptor of the last process id, which can be set; -1: it cannot."""
+        """`numbers`: the descriptor of the last process id, if it can be set; else -1."""
         self.control, self.program, self.work, self.numbers = control, program, work, numbers
         data = control.recv(ROOM)
         self.wall, self.cpu, self.memory, self.tasks, self.file, self.alone = START.unpack_from(data)
         self.filter = data[START.size :]
         self.first = os.getpid() == 1
         with contextlib.suppress(OSError):
-            os.utime(self.work, (0, 0))  # clocks of files tick every few milliseconds: a change may come within a tick
+            os.utime(self.work, (0, 0))  # file clocks tick every few milliseconds: a change may come within a tick
         self.untouched = self.state()
 
     def state(self) -> tuple[int, int] | None:
-        """Of the working folder; another one after whatever is made, renamed or removed in it, or set on it. The
-        program may own the folder and close it to everybody, so it is not listed.
+        """The state of the working folder, which changes if a run makes, renames or removes something in it, or changes
+        its attributes. The folder is not listed, because the program may own it and deny access.
         """
         try:
             found = os.stat(self.work)
@@ -84,13 +84,13 @@ class Box:
         return found.st_mtime_ns, found.st_ctime_ns
 
     def serve(self) -> bytes:
-        """Returns in each child, with the kind of its run; ends this process when the service closes the socket."""
+        """Returns in each child, with the kind of its run. Ends this process when the service closes the socket."""
         self.control.send(READY)
         while True:
             kind, pipes, _, _ = socket.recv_fds(self.control, HEAD, 4)
             if not kind:
                 os._exit(0)
-            if kind == HALT:  # of a run that ended by itself meanwhile
+            if kind == HALT:  # for a run that ended by itself at the same time
                 continue
             if self.numbers >= 0:
                 os.pwrite(self.numbers, b"1", 0)
@@ -104,7 +104,7 @@ class Box:
             self.control.send(self.watched(child))
 
     def watched(self, child: int) -> bytes:
-        """Wait for the child's end, the deadline or HALT; then nothing of it is left."""
+        """Wait for the child's end, the deadline or HALT, then kill everything that is left."""
         started = time.monotonic()
         watcher = os.pidfd_open(child)
         poll = select.poll()
@@ -117,7 +117,7 @@ class Box:
         _, status, used = self.reap(child)
         if how == HALTED and not self.control.recv(HEAD):
             os._exit(0)  # the service is gone
-        touched = self.state() != self.untouched or (self.first and self.numbers < 0 and last_number() != child)
+        touched = self.state() != self.untouched or (self.first and self.numbers < 0 and _last_number() != child)
         return REPORT.pack(how, status, wall, used.ru_utime + used.ru_stime, touched)
 
     def reap(self, child: int) -> tuple[int, int, resource.struct_rusage]:
@@ -125,7 +125,7 @@ class Box:
             os.kill(child, signal.SIGKILL)  # it was alone (the service sees to that), and is not reaped yet
             return os.wait4(child, 0)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # all but pid 1, whatever session they are in
+            os.kill(-1, signal.SIGKILL)  # all but pid 1, in any session
         ended = os.wait4(child, 0)
         while True:
             try:
@@ -135,11 +135,12 @@ class Box:
 
     def confine(self, pipes: list[int]) -> None:
         """In the child: only its pipes, its limits, and the filter."""
-        for number, pipe in enumerate(pipes):  # received in order, above the controller's own: no target is a source
+        # received in order, with numbers above the controller's own, so no target is a source
+        for number, pipe in enumerate(pipes):
             os.dup2(pipe, number)
         os.closerange(len(pipes), 1 << 16)
         if self.first:
-            os.setsid()  # a session has a weight in scheduling that whoever is in it may set (/proc/self/autogroup)
+            os.setsid()  # any member of a session may set its scheduling weight (/proc/self/autogroup)
         else:
             libc.prctl(PARENT_DEATH, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -169,10 +170,10 @@ class Box:
             resource.setrlimit(kind, (soft, hard))
 
 
-def enclose(work: str, inodes: int, group: int) -> int:
-    """Into the cgroup whose cgroup.procs is open (-1: none); at most `inodes` files in the folder (0: no tmpfs), and no
-    times of access, which would tell a run that another has looked. Returns the descriptor of the last process id, -1
-    if it cannot be had.
+def _enclose(work: str, inodes: int, group: int) -> int:
+    """Join the cgroup whose cgroup.procs is open (-1: none). Allow at most `inodes` files in the folder (0: no tmpfs),
+    and record no access times, which would reveal earlier accesses to a run. Returns the descriptor of the last process
+    id, -1 if it is not available.
     """
     if group >= 0:
         os.write(group, b"0")
@@ -182,14 +183,15 @@ def enclose(work: str, inodes: int, group: int) -> int:
     flags = REMOUNT | NOSUID | NODEV | NOATIME
     if libc.mount(b"none", work.encode(), None, flags, b"nr_inodes=%d" % inodes):
         raise OSError(ctypes.get_errno(), "the number of files cannot be limited", work)
-    for device in os.scandir("/dev"):  # they are the host's, and whoever may write to one may set its times
+    for device in os.scandir("/dev"):  # they belong to the host, and a process that may write to one may set its times
         if not device.is_symlink():
             kept = os.statvfs(device.path).f_flag & (NOSUID | NOEXEC | NOATIME)
             libc.mount(b"none", device.path.encode(), None, REMOUNT | BIND | READ_ONLY | kept, None)
-    # Process 1 counts what its children have used. Other files of /proc are as old as the first look at them.
+    # Process 1 counts the resources that its children have used. Other files of /proc carry the time of the first
+    # access.
     libc.mount(b"none", PROCESSES.encode(), None, REMOUNT | NOSUID | NODEV | NOEXEC, b"hidepid=2")
-    look_at_all(PROCESSES)
-    while libc.umount2(SYSTEM.encode(), DETACH) == 0:  # bubblewrap's, which hide it and cannot be written
+    _look_at_all(PROCESSES)
+    while libc.umount2(SYSTEM.encode(), DETACH) == 0:  # bubblewrap's mounts, which hide it and cannot be written
         pass
     try:
         return os.open(LAST_PID, os.O_RDWR | os.O_CLOEXEC)
@@ -201,19 +203,19 @@ def enclose(work: str, inodes: int, group: int) -> int:
             raise OSError(ctypes.get_errno(), "it cannot be hidden", SYSTEM)
 
 
-def look_at_all(folder: str) -> None:
-    """At the files in a folder and below, of which processes come and go, and others are mounted there."""
+def _look_at_all(folder: str) -> None:
+    """Access the files in a folder and below. Processes may disappear, and other file systems may be mounted there."""
     with contextlib.suppress(OSError):
         here = os.lstat(folder).st_dev
         for entry in os.scandir(folder):
             found = None if entry.name.isdigit() else entry.stat(follow_symlinks=False)
             if found and found.st_dev == here and entry.is_dir(follow_symlinks=False):
-                look_at_all(entry.path)
+                _look_at_all(entry.path)
 
 
 def descend(user: int, numbers: int) -> int:
-    """From root to a user of its own, with no capability left but the one that sets process ids; the program is what
-    the kernel should end first. Returns `numbers`, -1 if it cannot be written.
+    """Change from root to a user of its own, without capabilities except the one that sets process ids. Under memory
+    pressure the kernel should kill the program first. Returns `numbers`, -1 if it cannot be written.
     """
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
@@ -222,7 +224,7 @@ def descend(user: int, numbers: int) -> int:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-        libc.prctl(PARENT_DEATH, signal.SIGKILL)  # another user has forgotten bwrap's --die-with-parent
+        libc.prctl(PARENT_DEATH, signal.SIGKILL)  # changing the user has reset bwrap's --die-with-parent
     if numbers >= 0:
         try:
             surrender(CHECKPOINT_RESTORE)
@@ -237,20 +239,20 @@ def descend(user: int, numbers: int) -> int:
 
 
 def surrender(kept: int) -> None:
-    """Give up all capabilities but these."""
+    """Drop all capabilities but these."""
     words = [word for half in (kept & 0xFFFFFFFF, kept >> 32) for word in (half, half, 0)]
     if libc.capset(ctypes.byref((ctypes.c_uint * 2)(CAPABILITIES_3)), ctypes.byref((ctypes.c_uint * 6)(*words))):
         raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
 
-def last_number() -> int:
-    """The process id that was given last in this namespace."""
+def _last_number() -> int:
+    """The last process id assigned in this namespace."""
     with open(LOAD, "rb") as file:
         return int(file.read().split()[-1])
 
 
 def preload(names: str) -> None:
-    """Import what the program mentions, once for all runs; and the builtins that `-S` leaves out."""
+    """Import the modules that the program mentions, once for all runs, and the builtins that `-S` leaves out."""
     import site
 
     site.setquit()
@@ -261,8 +263,8 @@ def preload(names: str) -> None:
     gc.freeze()
 
 
-def standard_streams() -> None:
-    """Fresh ones on the child's pipes, as the interpreter makes them."""
+def _standard_streams() -> None:
+    """New streams on the child's pipes, made as the interpreter does."""
     for number, name, mode, errors, buffering in (
         (0, "stdin", "r", "surrogateescape", -1),
         (1, "stdout", "w", "surrogateescape", -1),
@@ -282,7 +284,7 @@ def shown(error: BaseException) -> None:
 
 
 def exit_code(error: SystemExit) -> int:
-    """As the interpreter reads `sys.exit(...)`."""
+    """As the interpreter interprets `sys.exit(...)`."""
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
     print(error.code, file=sys.stderr)
@@ -295,20 +297,20 @@ def run(act: Callable[[], None]) -> int:
         act()
     except SystemExit as error:
         return exit_code(error)
-    except BaseException as error:  # whatever it raises ends it, as it would end an interpreter
+    except BaseException as error:  # any exception ends it, as it would end an interpreter
         shown(error)
         return 1
     return 0
 
 
 def finish(code: int, namespace: dict[str, Any]) -> None:
-    """What the interpreter does at its end, less tearing itself down, which would copy every page that it shares."""
+    """Finish as the interpreter does, but without the teardown, which would copy every shared page."""
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
     if threading is None or threading.active_count() == 1:
-        namespace.clear()  # files that it left open write what they hold
+        namespace.clear()  # files that are still open write their buffers
         gc.collect()
     for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
         try:
@@ -321,7 +323,7 @@ def finish(code: int, namespace: dict[str, Any]) -> None:
 
 
 def play(path: str, module: Any, called: bool) -> None:
-    """Execute the program; for a call also the function that stdin names."""
+    """Execute the program, and for a call also the function that stdin names."""
     question = b"".join(iter(lambda: os.read(0, ROOM), b"")) if called else b""
     if called:
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -335,11 +337,11 @@ def play(path: str, module: Any, called: bool) -> None:
 
 
 def answer(module: Any, question: bytes) -> None:
-    """Call the function and write its value as JSON into its own pipe."""
+    """Call the function and write its value as JSON to its own pipe."""
     import json
 
     name, arguments = json.loads(question)
-    # The method first: a prelude may import a function of that name.
+    # The method first, because a prelude may import a function of that name.
     function = getattr(module.Solution() if hasattr(getattr(module, "Solution", None), name) else module, name, None)
     if function is None:
         raise NameError(f"the program has no function {name!r}")
@@ -352,12 +354,12 @@ def answer(module: Any, question: bytes) -> None:
 def main() -> None:
     control, program, work, inodes, group, user, names = sys.argv[1:]
     os.environ.clear()
-    sys.set_int_max_str_digits(0)  # a program may print integers of any length: time and output are bounded
+    sys.set_int_max_str_digits(0)  # a program may print integers of any length, because time and output are limited
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    numbers = descend(int(user), enclose(work, int(inodes), int(group)))
+    numbers = descend(int(user), _enclose(work, int(inodes), int(group)))
     preload(names)
     kind = Box(socket.socket(fileno=int(control)), program=program, work=work, numbers=numbers).serve()
-    standard_streams()
+    _standard_streams()
     module: Any = type(sys)("program" if kind == CALL else "__main__")
     module.__file__, sys.argv = program, [program]
     sys.modules[module.__name__] = module

@@ -1,4 +1,4 @@
-"""The sandbox that the section `env.own.execution` of the params names."""
+"""The sandbox configured in the section `env.own.execution` of the params."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rla_programs.execution.records import ExecutionConfig, Limits, Sandbox
 
 
 def make_sandbox(config: ExecutionConfig) -> Sandbox:
-    """Raises UserError where the backend cannot work here, before anything is run; the message says what would help."""
+    """Raises UserError with a remedy if the backend cannot work here, before anything is run."""
     workers = config.workers or usable_cores()
     if config.backend == "sandboxfusion":
         from rla_programs.execution.fusion import SandboxFusion
@@ -30,7 +30,7 @@ def make_sandbox(config: ExecutionConfig) -> Sandbox:
 
 
 def default_limits(config: ExecutionConfig) -> Limits:
-    """The limits of tasks that set none."""
+    """The limits for tasks that do not set any."""
     return Limits(
         wall_s=config.wall_s,
         program_s=config.program_s,

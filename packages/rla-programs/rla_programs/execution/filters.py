@@ -1,10 +1,10 @@
 """The seccomp filter (classic BPF) of a program: `assembled(...)` gives its bytes.
 
-Refused with EPERM: whatever reaches another process (ptrace, process_vm_*, pidfd_getfd, prlimit of another,
-priorities), makes namespaces, mounts or sockets, or holds memory that no limit counts (memfd, System V IPC, message
-queues, watches of files, rings of asynchronous I/O). `alone`: a program also starts no process (EAGAIN, as at a limit;
-threads are free), signals none but itself, and stays in its group. System calls newer than the lists get ENOSYS, and a
-foreign ABI kills. Numbers: asm/unistd of each machine.
+Refused with EPERM: system calls that reach another process (ptrace, process_vm_*, pidfd_getfd, prlimit of another,
+priorities), make namespaces, mounts or sockets, or hold memory that no limit counts (memfd, System V IPC, message
+queues, watches of files, rings of asynchronous I/O). With `alone` a program also cannot start processes (EAGAIN, as at
+a limit; threads are allowed), signal others, or leave its process group. System calls newer than the lists get ENOSYS,
+and a foreign ABI kills the program. Numbers: asm/unistd of each machine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DENIED = {
     "personality": (135, 92),
     "socket": (41, 198),
 }
-ESCAPING = {  # what reaches out of the one process, or out of its group
+ESCAPING = {  # calls that reach outside of the process, or leave its group
     "setsid": (112, 157),
     "setpgid": (109, 154),
     "tkill": (200, 130),
@@ -95,17 +95,17 @@ def fails(number: int) -> Instruction:
 
 
 def only(number: int, then: list[Instruction]) -> list[Instruction]:
-    """`then` for one system call; others go on after it. `then` ends by a return."""
+    """Instructions for one system call, which end with a return; other calls skip them."""
     return [(EQUAL, 0, len(then), number), *then]
 
 
-def first_argument_is(value: int, otherwise: int) -> list[Instruction]:
-    """Allowed where the first argument is `value`."""
+def _first_argument_is(value: int, otherwise: int) -> list[Instruction]:
+    """Allowed if the first argument is `value`."""
     return [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW), fails(otherwise)]
 
 
-def cloning(alone: bool) -> list[Instruction]:
-    """No new namespaces; `alone`: threads and nothing else."""
+def _cloning(alone: bool) -> list[Instruction]:
+    """No new namespaces; `alone`: only threads."""
     code = [(LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, CLONE_NAMESPACES), fails(errno.EPERM)]
     if alone:
         code += [(ANY_BIT, 1, 0, CLONE_THREAD), fails(errno.EAGAIN)]
@@ -113,17 +113,17 @@ def cloning(alone: bool) -> list[Instruction]:
 
 
 def with_head(machine: str, *, alone: bool = False) -> list[Instruction]:
-    """What every filter begins with: no foreign ABI, no newer system call, no new namespace, no limit of others."""
+    """The beginning of every filter: no foreign ABI, newer system call, new namespace or limits of other processes."""
     column, arch = MACHINES[machine]
     code = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, NEWEST + 1), fails(errno.ENOSYS)]
     code += only(CLONE3[column], [fails(errno.ENOSYS)])  # its flags are out of reach; libc falls back to clone
-    code += only(CLONE[column], cloning(alone))
-    return code + only(PRLIMIT[column], first_argument_is(0, errno.EPERM))
+    code += only(CLONE[column], _cloning(alone))
+    return code + only(PRLIMIT[column], _first_argument_is(0, errno.EPERM))
 
 
 def instructions(machine: str, *, alone: bool) -> list[Instruction]:
-    """The filter; OWN_PID stands where the controller puts the program's. Raises KeyError for an unknown machine."""
+    """The filter, with OWN_PID as a placeholder for the program's pid. Raises KeyError for an unknown machine."""
     column = MACHINES[machine][0]
     code = with_head(machine, alone=alone)
     for numbers in [*DENIED.values(), *(ESCAPING.values() if alone else ())]:
@@ -133,7 +133,7 @@ def instructions(machine: str, *, alone: bool) -> list[Instruction]:
             if (number := forking[column]) is not None:
                 code += only(number, [fails(errno.EAGAIN)])
         for killing in KILLING.values():
-            code += only(killing[column], first_argument_is(OWN_PID, errno.EPERM))
+            code += only(killing[column], _first_argument_is(OWN_PID, errno.EPERM))
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 

@@ -1,11 +1,11 @@
 """Programs on a SandboxFusion server: one `POST /run_code` for each run (bytedance/SandboxFusion, `sandbox_api.py`),
-several at a time. Results are those of one run after another.
+several in parallel. Results are as if run one after another.
 
-The server has the wall clock (`run_timeout`), the memory limit and its own isolation; of the other limits `output_kb`
-is applied here (the server itself cuts what is longer than 1 MiB). A call's value comes back as a file, apart from
-stdout. A server that cannot be reached, or is busy (429, 5xx), is asked again for PATIENCE_S. Where none can be reached
-then, the stage ends; where there is one that does not answer this request, it may be the program's doing: the run is an
-error, as in a box that dies, and others go on.
+The server enforces the wall clock (`run_timeout`), the memory limit and its own isolation. Of the other limits only
+`output_kb` is applied here (the server itself cuts output at 1 MiB). A call's value comes back as a file, separate from
+stdout. If the server cannot be reached, or is busy (429, 5xx), the request is repeated for PATIENCE_S. If it still
+cannot be reached, the stage ends. If a server runs but does not answer this request, the program may be the cause: the
+run is an error, as if a box had died, and others go on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from rla_programs.execution.verdict import NO_VALUE, controller_question, killed
 PATIENCE_S, FIRST_DELAY_S, LONGEST_DELAY_S = 60.0, 0.25, 5.0
 ANSWER_S = 600.0  # beyond the wall clock: the server's own queue
 EXCERPT = 300
-LARGEST = 16 << 20  # bytes of an answer beyond the output limit, which may stand there twice and escaped
-LONG_INTEGERS = "__import__('sys').set_int_max_str_digits(0)"  # as in a box of this machine
+LARGEST = 16 << 20  # bytes of an answer beyond the output limit; output may be contained twice and escaped
+LONG_INTEGERS = "__import__('sys').set_int_max_str_digits(0)"  # as in a box on this machine
 VALUE, PROGRAM = "value.json", "program.py"
 CALLER = f"""import json, sys
 sys.set_int_max_str_digits(0)
@@ -47,21 +47,21 @@ with open({VALUE!r}, "w") as file:
 
 
 class Busy(Exception):
-    """The server may answer another time."""
+    """The server may answer later."""
 
 
 class TooMuch(Exception):
-    """An answer beyond all limits: the program has written so much."""
+    """An answer beyond all limits: the program has written too much."""
 
 
 UNANSWERED = (Busy, TimeoutError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)
 
 
 class SandboxFusion:
-    """`Sandbox` over HTTP. One event loop may use it."""
+    """`Sandbox` over HTTP. Only one event loop may use it."""
 
     def __init__(self, server: str, *, connections: int) -> None:
-        """Raises UserError where `server` is no base URL."""
+        """Raises UserError if `server` is not a base URL."""
         if urlsplit(server).scheme not in ("http", "https"):
             raise UserError(
                 "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
@@ -72,14 +72,14 @@ class SandboxFusion:
         self._session: aiohttp.ClientSession | None = None
 
     async def run(self, job: Job) -> list[Result]:
-        """See `Sandbox.run`. Raises UserError where no server answers."""
+        """See `Sandbox.run`. Raises UserError if no server answers."""
         allowance, counted = Allowance(job), list[Result]()
         places = asyncio.Semaphore(allowance.at_once)
         questions: list[str | Call] = [*job.stdin, *job.calls]
         found: list[Result | None] = [None] * len(questions)
 
         async def one(place: int, asked: str | Call) -> None:
-            async with places, self._places:  # in their order
+            async with places, self._places:  # in order
                 if allowance.skipped() is None:
                     found[place] = await self._one(asked, job)
             while len(counted) < job.size and (earliest := found[len(counted)]):
@@ -101,9 +101,9 @@ class SandboxFusion:
 
     async def _one(self, asked: str | Call, job: Job) -> Result:
         called = isinstance(asked, Call)
-        body = call_request(job, asked) if isinstance(asked, Call) else stdin_request(job, asked)
+        body = _call_request(job, asked) if isinstance(asked, Call) else _stdin_request(job, asked)
         try:
-            return fusion_result(await self._ask(body, job.limits), job.limits, called=called)
+            return _fusion_result(await self._ask(body, job.limits), job.limits, called=called)
         except UNANSWERED as error:
             said = str(error) or type(error).__name__
             return Result(status=ExitStatus.ERROR, detail=f"SandboxFusion: no answer: {said}")
@@ -111,7 +111,7 @@ class SandboxFusion:
             return Result(status=ExitStatus.OUTPUT, detail="the server's answer is too large")
 
     async def _ask(self, body: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        """Raises UserError where nobody answers there, and what is UNANSWERED, and TooMuch."""
+        """Raises UserError if no server answers, UNANSWERED exceptions, and TooMuch."""
         until, delay = time.monotonic() + PATIENCE_S, FIRST_DELAY_S
         while True:
             try:
@@ -136,7 +136,7 @@ class SandboxFusion:
             text = await bounded(response, LARGEST + 12 * (limits.output_kb << 10))
         if response.status == 429 or response.status >= 500:
             raise Busy(f"status {response.status}: {text[:EXCERPT]}")
-        answer = readable_answer(text) if response.status == 200 else None
+        answer = _readable_answer(text) if response.status == 200 else None
         if not isinstance(answer, dict):
             raise UserError(
                 f"{self._url}: status {response.status}, not an answer of SandboxFusion ({text[:EXCERPT]!r}); correct "
@@ -155,14 +155,14 @@ async def bounded(response: aiohttp.ClientResponse, most: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-def readable_answer(text: str) -> Any:
+def _readable_answer(text: str) -> Any:
     try:
         return parsed_verdict(text.encode())
     except ValueError:
         return None
 
 
-def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
+def _fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
     return {
         "language": "python",
         "code": code,
@@ -172,19 +172,19 @@ def fusion_request(code: str, stdin: str, limits: Limits) -> dict[str, Any]:
     }
 
 
-def stdin_request(job: Job, text: str) -> dict[str, Any]:
-    return fusion_request(with_prelude(LONG_INTEGERS, job.source), text, job.limits)
+def _stdin_request(job: Job, text: str) -> dict[str, Any]:
+    return _fusion_request(with_prelude(LONG_INTEGERS, job.source), text, job.limits)
 
 
-def call_request(job: Job, call: Call) -> dict[str, Any]:
-    """The program as a file, beside a script that calls its function and leaves the value in another."""
+def _call_request(job: Job, call: Call) -> dict[str, Any]:
+    """The program as a file, with a script that calls its function and writes the value to another file."""
     program = base64.b64encode(job.source.encode("utf-8", "surrogatepass")).decode()
     files = {"files": {PROGRAM: program}, "fetch_files": [VALUE]}
-    return fusion_request(CALLER, controller_question(call).decode(), job.limits) | files
+    return _fusion_request(CALLER, controller_question(call).decode(), job.limits) | files
 
 
-def fusion_result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
-    """The server's answer as a `Result`; what it lacks is an error of the service."""
+def _fusion_result(answer: dict[str, Any], limits: Limits, *, called: bool) -> Result:
+    """The server's answer as a `Result`; missing fields are an error of the service."""
     ran = answer.get("run_result") or {}
     state, code = ran.get("status"), ran.get("return_code")
     stdout, stderr = str(ran.get("stdout") or ""), str(ran.get("stderr") or "")

@@ -1,7 +1,7 @@
-"""What an interpreter needs to run programs of the standard library: paths on this machine, and nothing beside them.
+"""The files that an interpreter needs for programs of the standard library: paths on this machine, and nothing else.
 
-`site-packages` and `dist-packages` are no part of it, nor is whatever else lies in an installation: where `rla` is
-installed into the interpreter itself, a program could read the solutions of the built-in problems there.
+`site-packages` and `dist-packages` are left out, like everything else in an installation: if `rla` is installed into
+the interpreter itself, a program could read the solutions of the built-in problems there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ ANSWER_S = 60.0
 SYSTEM = ("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32")
 PACKAGES = ("site-packages", "dist-packages")
 OURS = Path(__file__).resolve().parents[1]  # the package itself
-# Loads every extension module, and lists by which names the loader has found what these and the interpreter need.
+# Loads every extension module, and lists the names under which the loader has found their and the interpreter's
+# libraries.
 ASKED = """
 import ctypes, glob, json, os, sys, sysconfig
 class Loaded(ctypes.Structure):
@@ -42,8 +43,8 @@ print(json.dumps([[sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Absolute paths. `folders`: the standard library and where the system has its libraries, none below another;
-    `files`: the program itself and libraries that lie elsewhere; `hidden`: folders in `folders` to be left out.
+    """Absolute paths. `folders`: the standard library and the system's library folders, none below another. `files`:
+    the program itself and libraries in other places. `hidden`: folders inside `folders` to leave out.
     """
 
     program: str
@@ -53,7 +54,7 @@ class Interpreter:
 
 
 def base_interpreter() -> Interpreter:
-    """The interpreter below the virtual environment, if any, in which this process runs. Raises UserError."""
+    """The interpreter of this process, or the one behind its virtual environment. Raises UserError."""
     program = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     try:
         command = [program, "-I", "-S", "-B", "-c", ASKED]
@@ -66,7 +67,7 @@ def base_interpreter() -> Interpreter:
 
 def interpreter_of(program: str, libraries: list[str], names: list[str]) -> Interpreter:
     """`libraries`: the standard library; `names`: how the loader found each shared object."""
-    shared = [  # the name itself may be a link, and is what the loader looks for
+    shared = [  # a name may be a link, and the loader looks for that name
         os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         for name in names
         if os.path.isabs(name)

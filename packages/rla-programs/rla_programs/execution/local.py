@@ -1,8 +1,8 @@
 """Programs in boxes on this machine: a thread for each box, as many at once as the service has workers.
 
-A program has a box of its own, and its runs are children of that box's controller, one after another. A box in which a
-run touched the working folder is replaced before the next run, so that no run sees another. So programs that run once
-can share a box, too: `run_once` keeps boxes, and starts none for most programs.
+A program has its own box, and its runs are children of that box's controller, one after another. If a run touched the
+working folder, the box is replaced before the next run, so no run sees the traces of another. For the same reason
+programs that run once can share a box: `run_once` keeps boxes, and starts no new box for most programs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = 64  # that a program of one process may have
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRequest:
-    """What a launcher is told: the descriptor of the controller's socket, and what the box is for."""
+    """The input of a launcher: the descriptor of the controller's socket, and the limits and program of the box."""
 
     control: int
     source: bytes
@@ -41,7 +41,7 @@ Launcher = Callable[[LocalRequest], Launch]
 
 
 class Cancelled(Exception):
-    """Nobody waits for the job any more."""
+    """The job's result is no longer needed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class Boxes:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> ProgramBox:
-        """The box for the next run. Raises BoxError where none starts, Cancelled."""
+        """The box for the next run. Raises BoxError if none starts, Cancelled."""
         if self.cancelled:
             raise Cancelled
         if self.current is None:
@@ -72,7 +72,7 @@ class Boxes:
             box.close()
 
     def release(self) -> ProgramBox | None:
-        """The box, which is no longer of this job; none where the job is cancelled or has none."""
+        """The box, which no longer belongs to this job; None if the job is cancelled or has none."""
         with self.lock:
             if self.cancelled:
                 return None
@@ -80,7 +80,7 @@ class Boxes:
         return box
 
     def cancel(self) -> None:
-        """From another thread: the run that is going on ends, and no other begins."""
+        """From another thread: end the current run and prevent others."""
         with self.lock:
             self.cancelled = True
             if self.current is not None:
@@ -97,14 +97,14 @@ class LocalSandbox:
         self._standing = StandingBoxes()
 
     async def run(self, job: Job) -> list[Result]:
-        """See `Sandbox.run`. Cancelled, it ends the program."""
+        """See `Sandbox.run`. If cancelled, it ends the program."""
         if job.limits.processes > 1 and not self._bounds_tasks:
             detail = "here the number of processes cannot be bounded; set limits.processes to 1"
             return [Result(status=ExitStatus.ERROR, detail=detail)] * job.size
         return await self._awaited(self._results, job, Boxes(lambda: self._box(job)))
 
     async def run_once(self, source: str, limits: Limits) -> Result:
-        """See `RunsOnce.run_once`. Where a program may reach what is its box's, or leave processes, no box stays."""
+        """See `RunsOnce.run_once`. If a program can affect its box, or leave processes, the box is not kept."""
         if not self._bounds_tasks:
             return await run_in_new_box(self, source, limits)
         job = Job(source=STARTER, stdin=(source,), limits=limits)
@@ -128,7 +128,7 @@ class LocalSandbox:
             self._live.discard(boxes)
 
     def refusal(self) -> str:
-        """Why no program can be run here; empty where one can."""
+        """The reason why no program can be run here; empty if programs can be run."""
         job = Job(source="print(input())", stdin=("ok\n",))
         (answer,) = self._results(job, Boxes(lambda: self._box(job)))
         return "" if answer.stdout == "ok\n" else answer.detail or answer.stderr or str(answer.status)
@@ -144,7 +144,7 @@ class LocalSandbox:
             boxes.drop()
 
     def _results_in_standing(self, job: Job, boxes: Boxes) -> list[Result]:
-        """As `_results`, for the one run of `starter.py`; a box that is as it was stays for another job."""
+        """Like `_results`, for the single run of `starter.py`; an untouched box is kept for another job."""
         allowance, ((kind, asked),) = Allowance(job), questions(job)
         try:
             found = allowance.spend(self._one(kind, asked, job.limits, boxes, allowance.wall_s))
@@ -155,7 +155,7 @@ class LocalSandbox:
             boxes.drop()
 
     def _one(self, kind: bytes, asked: bytes, limits: Limits, boxes: Boxes, wall_s: float) -> Result:
-        """One run; in another box where one died under it, which is no doing of the program."""
+        """One run. If the box dies during it, which is not the program's fault, the run is repeated in another box."""
         reason = ""
         for _ in range(TRIES):
             box: ProgramBox | None = None
@@ -165,7 +165,7 @@ class LocalSandbox:
             except BoxError as error:
                 reason, starved = str(error), box is not None and box.starved()
                 boxes.drop()
-                if starved:  # its first process was ended for what the program took
+                if starved:  # its first process was killed because of the program's memory
                     return Result(status=ExitStatus.MEMORY, detail=reason)
                 continue
             if box.spent:
@@ -193,7 +193,7 @@ class LocalSandbox:
 
 
 def questions(job: Job) -> Iterator[tuple[bytes, bytes]]:
-    """What each run gets on its stdin, and of which kind it is."""
+    """The stdin of each run, and its kind."""
     for text in job.stdin:
         yield controller.STDIN, encoded(text)
     for call in job.calls:

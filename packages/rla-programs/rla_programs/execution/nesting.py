@@ -1,7 +1,7 @@
-"""How deep a JSON value is nested, without recursion: what others wrote may be deeper than our stack.
+"""How deep a JSON value is nested, computed without recursion: untrusted values may be deeper than our stack.
 
-A value that could be read at one place of the program may be too deep to be written at another, where the stack stands
-higher. So values deeper than `DEEPEST` are refused where they come in, and nobody has to think of the stack later.
+A value that could be parsed at one point of the program may be too deep to be written at another, with more frames on
+the stack. So values deeper than `DEEPEST` are refused on input, and later code need not care.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEEPEST = 64
 
 
 def levels(value: Any) -> Iterator[list[Any]]:
-    """The value alone, then all values that stand directly in it, and so on; tuples count as lists."""
+    """The value alone, then all values directly inside it, and so on; tuples count as lists."""
     level = [value]
     while level:
         yield level

@@ -1,10 +1,11 @@
-"""What comes before a program: modules that a controller imports once for all its runs, and a prelude of code."""
+"""Code before a program: modules that a controller imports once for all its runs, and a prelude."""
 
 from __future__ import annotations
 
 import re
 
-# Imported, they do nothing that a later `import` in the program would not do; `random` seeds itself anew in a fork.
+# Importing these has no effect that a later `import` in the program would not have; `random` reseeds itself after a
+# fork.
 WARM = frozenset(
     (
         *("array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"),
@@ -17,13 +18,13 @@ LINE = re.compile(r"^[ \t]*(?:from|import)[ \t][^\n]*", re.MULTILINE)
 
 
 def mentioned(source: str) -> tuple[str, ...]:
-    """The warm modules whose names stand in import lines of a program."""
+    """The preloadable modules whose names occur in import lines of a program."""
     words = {word for line in LINE.findall(source) for word in re.findall(r"\w+", line)}
     return tuple(sorted(words & WARM))
 
 
 def with_prelude(prelude: str, program: str) -> str:
-    """The program behind the prelude, which is one line; imports from `__future__` stay in front."""
+    """The program behind the one-line prelude; imports from `__future__` stay in front."""
     if not prelude:
         return program
     last = max((found.end() for found in FUTURE.finditer(program)), default=0)

@@ -1,4 +1,4 @@
-"""How a sandbox is configured, what is asked of it, what it answers. A job holds no expected output: others check."""
+"""The configuration of a sandbox, its jobs and its results. A job contains no expected output: callers compare."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ class ExitStatus(StrEnum):
     SIGNAL = "signal"  # killed by a signal that none of the limits sent
     TIMEOUT = "timeout"  # wall clock
     CPU = "cpu"
-    MEMORY = "memory"  # it ended by a MemoryError
-    OUTPUT = "output"  # it wrote more than it may
-    SKIPPED = "skipped"  # not run, because of what an earlier run of the program took; `Result.detail` says what
+    MEMORY = "memory"  # it ended with a MemoryError
+    OUTPUT = "output"  # it wrote more than allowed
+    SKIPPED = "skipped"  # not run, because an earlier run of the program used up a limit; `Result.detail` says which
     ERROR = "error"  # the service failed, not the program; `Result.detail` says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use; each test has them anew, but for `program_s`."""
+    """Limits of one run; they apply to each test separately, except `program_s`."""
 
     wall_s: float = 10.0
     cpu_s: float = 10.0
     memory_mb: int = 1024  # of address space, for each process
-    processes: int = 1  # 1: the program can start none (and has up to 64 threads); more: threads count as processes
+    # 1: the program cannot start processes (and has up to 64 threads); more: threads count as processes
+    processes: int = 1
     file_mb: int = 16  # the largest file, and all files of a program together
-    output_kb: int = 1024  # stdout and stderr together; a returned value again as much
+    output_kb: int = 1024  # stdout and stderr together; the same again for a returned value
     # wall clock of all runs together; 0: wall_s to wait, and cpu_s for each run to compute (`allowance.py`)
     program_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionConfig:
-    """How programs that models have written are run (`docs/guide/coding.md`). A task may set limits of its own."""
+    """How programs that models have written are run (`docs/guide/coding.md`). A task may set its own limits."""
 
     backend: Literal["auto", "bubblewrap", "sandboxfusion", "rlimits"] = "auto"  # auto: bubblewrap
     workers: int = without_effect(0, least=0, most=4096)  # programs at once; 0: as many as cores
@@ -51,18 +52,18 @@ class ExecutionConfig:
     program_s: float = ranged(0.0, least=0.0, most=864000.0)
     cpu_s: float = ranged(10.0, above=0.0, most=86400.0)  # processor time of each test
     memory_mb: int = ranged(1024, least=1, most=16777216)  # address space of each process
-    processes: int = ranged(1, least=1, most=4096)  # the program's own included
+    processes: int = ranged(1, least=1, most=4096)  # the program's own process included
     file_mb: int = ranged(16, least=1, most=16777216)  # all files of a program together
     output_kb: int = ranged(1024, least=1, most=16777216)  # of each test
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether programs run where the sandbox is made, and not on a server."""
+        """Whether programs run on this machine, and not on a server."""
         return self.backend != "sandboxfusion"
 
 
 def check_execution(execution: ExecutionConfig) -> None:
-    """Refuses limits and backends that do not go together. Raises UserError."""
+    """Raises UserError for limits and backends that do not fit together."""
     if execution.backend == "sandboxfusion" and web_address(execution.server) is None:
         raise UserError(
             "env.own.execution.backend is sandboxfusion; set env.own.execution.server to the base URL of a "
@@ -85,7 +86,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One program and what to run it on: first each text of `stdin`, then each call. One result for each."""
+    """One program and its inputs: first each text of `stdin`, then each call. Each has one result."""
 
     source: str
     stdin: tuple[str, ...] = ()
@@ -100,23 +101,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run. `value` (calls) travels apart from stdout; `stderr` is its end, at most 4 KiB."""
+    """One run. `value` (calls) is transferred separately from stdout; `stderr` is its end, at most 4 KiB."""
 
     status: ExitStatus
-    exit_code: int | None = None  # None where no exit code was reached; -n where signal n ended it
+    exit_code: int | None = None  # None without an exit code; -n if signal n ended it
     stdout: str = ""
     stderr: str = ""
     value: Any = None
     wall_s: float = 0.0
-    cpu_s: float | None = None  # None where the backend does not tell
+    cpu_s: float | None = None  # None if the backend does not report it
     detail: str = ""
 
 
 class Sandbox(Protocol):
-    """One service for a whole stage. Jobs may be awaited side by side; no more run at once than it has workers."""
+    """One service for a whole stage. Jobs may be awaited concurrently; at most its number of workers run at once."""
 
     async def run(self, job: Job) -> list[Result]:
-        """One result for each stdin and each call, in their order. Whatever the program does is a result."""
+        """One result for each stdin and each call, in order. Whatever the program does is a result."""
         ...
 
     async def close(self) -> None:

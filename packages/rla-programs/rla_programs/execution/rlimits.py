@@ -1,7 +1,7 @@
-"""Boxes without walls: resource limits, no processes and no sockets, but every file that the user may read or write.
+"""Boxes without isolation: resource limits, no processes and no sockets, but access to all of the user's files.
 
-For programs that are trusted, where bubblewrap and SandboxFusion are not to be had: never chosen by itself. A program
-has a private folder to work in, is alone in its process group, and cannot leave it.
+For trusted programs if bubblewrap and SandboxFusion are not available; never chosen automatically. A program works in a
+private folder, is alone in its process group, and cannot leave it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rla_programs.execution.local import LocalRequest, LocalSandbox
 
 CONTROLLER = Path(controller.__file__).read_bytes()
 PREFIX, REMOVED = "rla-program-", "rla-removed-"
-NEWBORN_S = 60.0  # a folder that is younger may not be held yet
+NEWBORN_S = 60.0  # a younger folder may not be locked yet
 
 
-def launch_program(request: LocalRequest) -> Launch:
+def _launch_program(request: LocalRequest) -> Launch:
     """Raises OSError."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    held = held_folder(folder)
+    held = _held_folder(folder)
     work, program, own = folder / "work", folder / "program.py", folder / "controller.py"
     try:
         work.mkdir()
@@ -49,8 +49,8 @@ def launch_program(request: LocalRequest) -> Launch:
     return Launch(command=command, cleanup=cleanup)
 
 
-def held_folder(folder: Path) -> int:
-    """A descriptor that says, as long as this process lives, that the folder is in use. Raises OSError where it is."""
+def _held_folder(folder: Path) -> int:
+    """A descriptor whose lock marks the folder as in use while this process lives. Raises OSError if it is in use."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,21 +60,21 @@ def held_folder(folder: Path) -> int:
     return held
 
 
-def remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
-    """Folders that stages of this user have left behind because they were killed."""
+def _remove_abandoned(*, older_than_s: float = NEWBORN_S) -> None:
+    """Remove folders that killed stages of this user have left behind."""
     for name in (PREFIX, REMOVED):
         for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
-            with contextlib.suppress(OSError):  # gone meanwhile, in use, somebody else's
+            with contextlib.suppress(OSError):  # already gone, in use, or another user's
                 status = folder.lstat()
                 if status.st_uid == os.geteuid() and status.st_mtime < time.time() - older_than_s:
-                    held = held_folder(folder)
+                    held = _held_folder(folder)
                     remove(folder)
                     os.close(held)
 
 
 def remove(folder: Path) -> None:
-    """Also folders that a program has closed to everybody, or nested deeper than a path can say or a stack can follow.
-    What cannot be removed stays: that is no fault of the run.
+    """Remove a folder, even if a program has denied access to it, or nested it deeper than paths or recursion allow.
+    The rest of a folder that cannot be removed stays, because the run is not to blame.
     """
     with contextlib.suppress(OSError):
         top = Path(tempfile.mkdtemp(prefix=REMOVED))
@@ -92,15 +92,15 @@ def remove(folder: Path) -> None:
 
 
 def lifted(folder: Path, target: Path) -> Path:
-    """`target`, which the folder has become; it can be read. Raises OSError."""
-    folder.chmod(0o700)  # also: a folder that is closed cannot be moved
+    """The folder, made readable and moved to `target`. Raises OSError."""
+    folder.chmod(0o700)  # an inaccessible folder cannot be moved either
     return folder.rename(target)
 
 
 def rlimits(*, workers: int) -> LocalSandbox:
-    """Raises UserError where programs cannot be confined at all."""
-    remove_abandoned()
-    sandbox = LocalSandbox(launch_program, workers=workers, bounds_tasks=False)
+    """Raises UserError if programs cannot be confined at all."""
+    _remove_abandoned()
+    sandbox = LocalSandbox(_launch_program, workers=workers, bounds_tasks=False)
     if refusal := sandbox.refusal():
         raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
     return sandbox

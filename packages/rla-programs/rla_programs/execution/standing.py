@@ -1,8 +1,8 @@
-"""Boxes that stay between programs which each run once, so that a program costs a fork and no box.
+"""Boxes that are kept between programs that run once each, so that a program costs a fork and not a box.
 
-The program of such a box is `starter.py`, which becomes whatever it reads from stdin. Each run is a child of its own of
-the controller, with its own limits; everything that it leaves is killed, and a box whose folder it touched is not kept
-(`controller.py`). So a run finds what it would find in a new box. A box starts in about 40 ms, a run in 4.
+The program of such a box is `starter.py`, which turns into the program that it reads from stdin. Each run is a child of
+the controller with its own limits. Everything that it leaves is killed, and a box whose folder it touched is not kept
+(`controller.py`), so a run starts as in a new box. Starting a box takes about 40 ms, a run 4 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STARTER = Path(starter.__file__).read_text()
 
 @runtime_checkable
 class RunsOnce(Protocol):
-    """A `Sandbox` that has a cheaper way for a program that runs once, without input."""
+    """A `Sandbox` that has a cheaper way to run a program once, without input."""
 
     async def run_once(self, source: str, limits: Limits) -> Result:
         """Like the one result of `Job(source=source, stdin=("",), limits=limits)`."""
@@ -28,27 +28,27 @@ class RunsOnce(Protocol):
 
 
 async def run_once(sandbox: Sandbox, source: str, limits: Limits) -> Result:
-    """The result of a program that runs once, the way that the sandbox has for it."""
+    """The result of a program that runs once, in the cheapest way that the sandbox has."""
     if isinstance(sandbox, RunsOnce):
         return await sandbox.run_once(source, limits)
     return await run_in_new_box(sandbox, source, limits)
 
 
 async def run_in_new_box(sandbox: Sandbox, source: str, limits: Limits) -> Result:
-    """The result of a program that runs once, as a job like any other."""
+    """The result of a program that runs once, as a normal job."""
     (found,) = await sandbox.run(Job(source=source, stdin=("",), limits=limits))
     return found
 
 
 class StandingBoxes:
-    """Boxes that nobody uses at the moment: at most as many as there have been users at once. Threads share it."""
+    """Boxes that are not in use: at most as many as there have been users at once. Thread-safe."""
 
     def __init__(self) -> None:
         self._idle: dict[Limits, list[ProgramBox]] = {}
         self._lock = threading.Lock()
 
     def taken(self, limits: Limits) -> ProgramBox | None:
-        """A box with these limits, which is the caller's from now on."""
+        """A box with these limits, which now belongs to the caller; None if there is none."""
         with self._lock:
             idle = self._idle.get(limits)
             return idle.pop() if idle else None

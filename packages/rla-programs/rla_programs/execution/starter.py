@@ -1,8 +1,8 @@
-"""The program of a standing box (`standing.py`): each run of it reads another program from stdin, and becomes that one.
+"""The program of a standing box (`standing.py`): each run of it reads another program from stdin, and turns into it.
 
-A script of the standard library alone, run by the controller as `__main__`. The other program finds an empty namespace,
-stdin at its end, and its own lines in tracebacks. It is a file nowhere, so tracebacks are written by `traceback`, which
-asks `linecache`; where memory has run out, the interpreter writes them, without lines.
+A script that uses only the standard library, run by the controller as `__main__`. The other program gets an empty
+namespace, an exhausted stdin, and its own lines in tracebacks. It is not in a file, so tracebacks are written by
+`traceback`, which uses `linecache`. When memory has run out, the interpreter writes them, without lines.
 """
 
 import linecache
@@ -18,7 +18,7 @@ NAME = "program.py"
 
 
 def begin(space: "dict[str, Any]") -> None:
-    """Reads, empties `space` of this script, and executes."""
+    """Read the program, empty this script's namespace `space`, and execute the program."""
     data, hook, written, remembered = sys.stdin.buffer.read(), sys.__excepthook__, traceback.print_exception, linecache
     code = None
 

@@ -1,11 +1,11 @@
-"""The table of a report about the machines and the pages that episodes were played on, and how many were lost."""
+"""The table of a report about the machines and pages that episodes were played on, and how many were lost."""
 
 from __future__ import annotations
 
 from rla.report.collect import RunSummary
 from rla.report.tables import Table, number
 
-PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that play episodes, and how their lines are named
+PLAYING = {"rollout": "", "evaluate": "evaluation "}  # stages that play episodes, with the prefixes of their lines
 COLUMNS = {
     "machines": "machines",
     "machine_start_s": "seconds of their starts",

@@ -1,4 +1,4 @@
-"""From what a run did to a `Result`, and from texts and calls to bytes."""
+"""From the outcome of a run to a `Result`, and from texts and calls to bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NO_VALUE = "the function did not return a JSON value"
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; what a model has written may hold lone surrogates."""
+    """UTF-8; a text from a model may contain lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def controller_question(call: Call) -> bytes:
-    """What the controller's child reads on stdin before it calls."""
+    """The data that the controller's child reads on stdin before it calls."""
     return json.dumps([call.function, call.arguments]).encode()
 
 
@@ -51,14 +51,14 @@ def result(outcome: Outcome, limits: Limits, *, called: bool) -> Result:
 
 
 def ending(outcome: Outcome, limits: Limits, code: int, stderr: str) -> ExitStatus:
-    """The limit that ended it, or how it ended by itself."""
+    """The limit that ended the run, or how it ended by itself."""
     if outcome.overflow:
         return ExitStatus.OUTPUT
     if outcome.cpu_s > limits.cpu_s or code == -signal.SIGXCPU:
         return ExitStatus.CPU
     if outcome.starved and code:
         return ExitStatus.MEMORY
-    if outcome.how in (controller.TIMED_OUT, controller.HALTED):  # halted: for what it wrote, or by its allowance
+    if outcome.how in (controller.TIMED_OUT, controller.HALTED):  # halted because of its output, or by its allowance
         return ExitStatus.TIMEOUT
     if code < 0:
         return ExitStatus.SIGNAL
@@ -68,12 +68,12 @@ def ending(outcome: Outcome, limits: Limits, code: int, stderr: str) -> ExitStat
 
 
 def out_of_memory(stderr: str) -> bool:
-    """Whether a failed program ended by a MemoryError."""
+    """Whether a failed program ended with a MemoryError."""
     return stderr.rstrip().rpartition("\n")[2].startswith("MemoryError")
 
 
 def parsed_verdict(data: bytes) -> Any:
-    """The JSON value that arrived. Raises ValueError for anything else; the program may write what it likes."""
+    """The JSON value in `data`. Raises ValueError for anything else, because the program may write any bytes."""
     try:
         value = json.loads(data)
     except RecursionError:

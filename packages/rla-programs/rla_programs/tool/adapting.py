@@ -1,10 +1,10 @@
-"""Questions that change: by the levels of their family, or rewritten by a language model where no family made them.
+"""Edits of questions: by the levels of their family, or rewritten by a language model if they have no family.
 
     {"attribute": "digits", "level": 2, "item": 1701}                      questions of a family, one level away
     {"rewrite": {"question": "...", "answer": "..."}}                      imported questions
 
-A family's child has an answer by construction. A rewritten question has a number as its answer, which the model that
-wrote it claims; `AnswerProof` believes it only where programs that were written from the question alone print it.
+A child from a family has an answer by construction. The answer of a rewritten question is a number that the model
+claims; `AnswerProof` accepts it only if programs written from the question alone print it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENDING = 'Answer with one JSON object: {"rewrite": {"question": ..., "answer": .
 
 
 class QuestionItems:
-    """`LevelledItems` of the questions that a family has made, ours or one of reasoning-gym."""
+    """`LevelledItems` of questions made by a family, ours or one of reasoning-gym."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -71,41 +71,41 @@ class QuestionItems:
         return question_family(item.family) if self._package == OWN_PACKAGE else opened_family(item.family)
 
 
-def items_of(task: Task) -> QuestionItems:
+def _items_of(task: Task) -> QuestionItems:
     found = package_and_item(question_of(task))
     return QuestionItems(OWN_PACKAGE if found is None else found[0])
 
 
 def drawn_question_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
-    """Up to `count` edits of one level; none for a question that no family has made."""
-    return drawn_level_edits(task, direction=direction, seed=seed, count=count, source=items_of(task))
+    """Up to `count` edits of one level; none for a question without a family."""
+    return drawn_level_edits(task, direction=direction, seed=seed, count=count, source=_items_of(task))
 
 
 def child_of_question(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-    """The pending task that an edit makes of `task`. Raises RejectedEdit."""
+    """The pending task that results from an edit of `task`. Raises RejectedEdit."""
     asked = question_of(task)
     known = {*taken, task_likeness(task), task_likeness(root)}
     found = package_and_item(asked)
     if found is not None:
         values, item, _ = moved_item(task, edit, QuestionItems(found[0]), taken=known)
         child = question_of_item(found[0], item)
-        assert child is not None  # `moved_item` gives items with known answers
+        assert child is not None  # `moved_item` returns items with known answers
     else:
-        values = rewritten_values(edit)
-        child = rewritten_question(asked, values[REWRITE])
+        values = _rewritten_values(edit)
+        child = _rewritten_question(asked, values[REWRITE])
         if likeness_of(child) in known:
             raise RejectedEdit("there is such a question already")
     return changed_task(task, content=asdict(child), edit=values, taken=taken, created=created, instruction=child.text)
 
 
-def rewritten_values(edit: str) -> dict[str, Any]:
-    """Raises RejectedEdit for what is no rewrite."""
+def _rewritten_values(edit: str) -> dict[str, Any]:
+    """Raises RejectedEdit if the edit is not a rewrite."""
     values = edit_values(edit, {REWRITE: dict})
     return {REWRITE: edit_values(json.dumps(values[REWRITE]), REWRITTEN)}
 
 
-def rewritten_question(parent: Question, fields: Mapping[str, str]) -> Question:
-    """A claim: nothing is proven about the answer. Raises RejectedEdit."""
+def _rewritten_question(parent: Question, fields: Mapping[str, str]) -> Question:
+    """A claim: the answer is not proven. Raises RejectedEdit."""
     text, answer = harmless(fields["question"]).strip(), fields["answer"].strip()
     if parent.check == "code":
         raise RejectedEdit("a programming problem is not rewritten here; env.name: coding changes those")
@@ -121,7 +121,7 @@ def task_likeness(task: Task) -> str:
 
 
 def round_course(task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
-    """Calling the tool, then answering. An episode that ended without an answer ended while it was calling."""
+    """Two phases: calling the tool, then answering. An episode that ended without an answer ended while calling."""
     steps, lost = [0, 0], [0, 0]
     for episode in episodes:
         answered = int(bool(episode["steps"]) and episode["final_observation"] == TAKEN)
@@ -141,7 +141,7 @@ def round_course(task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
 
 
 class QuestionProposals:
-    """A `ProposalPrompt`: a level of the family, or a new text where no family made the question."""
+    """A `ProposalPrompt`: a level of the family, or a new text if the question has no family."""
 
     criticised = False
 
@@ -167,7 +167,7 @@ class QuestionProposals:
         return _object({REWRITE: _object(inner)})
 
     def _levels(self, task: Task) -> ProposalPrompt | None:
-        items = items_of(task)
+        items = _items_of(task)
         return None if items.item_of(task) is None else LevelPrompt(items)
 
 

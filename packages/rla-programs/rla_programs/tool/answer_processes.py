@@ -1,8 +1,9 @@
-"""Processes that compare answers, a few at a time. One that hangs or dies of an answer is replaced, and that answer is
-not right. One that has died while it waited for its next answer is replaced, too, and its successor is asked.
+"""Processes that compare answers, a few at a time. If an answer makes a process hang or die, the process is replaced
+and the answer counts as wrong. If a process dies while idle, it is replaced too, and its successor gets the next
+answer.
 
-Processor time decides, so that a verdict does not depend on how busy the machine is; `wall_s` is for a process that
-waits for something. A process is retired after MOST_ANSWERS, because SymPy keeps what it has seen.
+The limit is on processor time, so that a verdict does not depend on the machine's load; `wall_s` is for a process that
+waits. A process is retired after MOST_ANSWERS, because SymPy caches what it has seen.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ START = "from rla_programs.tool.answer_worker import serve_answers; serve_answer
 
 
 class DiedUnasked(EnvironmentFailure):
-    """A process was dead before it could read its request, which says nothing about the answer."""
+    """A process had died before it could read its request, so this says nothing about the answer."""
 
 
 @dataclass(slots=True)
 class _Comparer:
-    """A process and how many answers it has compared."""
+    """A process and the number of answers it has compared."""
 
     process: subprocess.Popen[bytes]
     answers: int = 0
@@ -47,19 +48,19 @@ class AnswerProcesses:
         self._idle: list[_Comparer] = []
 
     async def compared(self, request: Mapping[str, Any]) -> Any:
-        """The reply to a request; None where the process died of it. Raises EnvironmentFailure where none starts, or
-        where a new one dies before it is asked.
+        """The reply to a request; None if the process died of it. Raises EnvironmentFailure if a process does not
+        start, or if a new one dies before its first request.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._compared, request)
 
     async def close(self) -> None:
-        """Ends the processes, once the requests that have begun are replied to."""
+        """End the processes after the replies to requests in progress."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         while self._idle:
-            end_comparer(self._idle.pop().process)
+            _end_comparer(self._idle.pop().process)
 
     def _compared(self, request: Mapping[str, Any]) -> Any:
-        try:  # another thread may take the last one between a look and a grasp
+        try:  # another thread may take the last one after a check, so try
             comparer = self._idle.pop()
         except IndexError:
             return self._asked(self._started(), request)
@@ -71,11 +72,11 @@ class AnswerProcesses:
     def _asked(self, comparer: _Comparer, request: Mapping[str, Any]) -> Any:
         reply = None
         try:
-            reply = comparison_reply(comparer.process, request, self._wall_s)
+            reply = _comparison_reply(comparer.process, request, self._wall_s)
             comparer.answers += 1
         finally:
             if reply is None or comparer.answers >= MOST_ANSWERS:
-                end_comparer(comparer.process)
+                _end_comparer(comparer.process)
             else:
                 self._idle.append(comparer)
         return reply
@@ -86,15 +87,13 @@ class AnswerProcesses:
         with killed_after(process, START_S):
             said = _line(process)
         if said != READY:
-            end_comparer(process)
+            _end_comparer(process)
             raise EnvironmentFailure(f"the process that compares answers ({self._kind}) did not start")
         return _Comparer(process)
 
 
-def comparison_reply(process: subprocess.Popen[bytes], request: Mapping[str, Any], seconds: float) -> Any:
-    """What the process replies; None where it died of the request, or was killed because it took longer than `seconds`.
-    Raises DiedUnasked.
-    """
+def _comparison_reply(process: subprocess.Popen[bytes], request: Mapping[str, Any], seconds: float) -> Any:
+    """The process's reply; None if it died of the request, or was killed after `seconds`. Raises DiedUnasked."""
     assert process.stdin is not None
     with killed_after(process, seconds):
         try:
@@ -122,7 +121,7 @@ def _line(process: subprocess.Popen[bytes]) -> Any:
     return json.loads(line) if line.endswith(b"\n") else None
 
 
-def end_comparer(process: subprocess.Popen[bytes]) -> None:
+def _end_comparer(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with contextlib.suppress(BrokenPipeError):
         process.communicate()

@@ -1,8 +1,8 @@
-r"""The final answer of a reply, and the number or the letter that an answer says.
+r"""The final answer of a reply, and the number or the letter in an answer.
 
     in a box      the inside of the last \boxed{...} whose braces are balanced
-    short         what follows `= ` in the last line that begins with it, where there is no such box
-    published     only the last 100 characters are read, and there the last \boxed{ decides, closed or not
+    short         without such a box, the text after `= ` in the last line that begins with it
+    published     only the last 100 characters are read, and the last \boxed{ in them decides, closed or not
 
 Replies are untrusted: each function takes time linear in its text, and numbers have at most LONGEST_NUMBER digits and
 exponents of at most LARGEST_EXPONENT.
@@ -28,15 +28,15 @@ THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", re.ASCII)
 WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox) ?\{([^{}]*)\}")
 FRACTION = re.compile(r"\\frac ?(?:\{([^{}]*)\}|(\d)) ?(?:\{([^{}]*)\}|(\d))", re.ASCII)
 DROPPED = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\[!,;: ()\[\]]|\\quad|(?<!\\)\$")
-BOLD = re.compile(r"^\s*\*\*((?:(?!\*\*).)+)\*\*\s*$", re.DOTALL)  # around the whole; elsewhere it is a power
+BOLD = re.compile(r"^\s*\*\*((?:(?!\*\*).)+)\*\*\s*$", re.DOTALL)  # around the whole text; elsewhere it is a power
 REPLACED = (
     *((r"\dfrac", r"\frac"), (r"\tfrac", r"\frac"), (r"\$", ""), (r"\%", "%")),
     *(("{,}", ","), ("\u2212", "-"), ("~", " ")),
 )
-# Digits with a gap between them are several numbers, but for groups of three, and are not joined to one.
+# Digits with a gap between them are several numbers and not one, except groups of three.
 GAP_IN_DIGITS = re.compile(r"(?<=[0-9])(?:\s+|\\[,;: ](?![0-9]{3}(?![0-9])))(?=[0-9])")
 AROUND = " \t\r\n()[]{}.:"
-# A letter and its option's text: A) Paris, (A) Paris, A. Paris, A: Paris. "A or B" is none.
+# A letter and its option's text: A) Paris, (A) Paris, A. Paris, A: Paris. "A or B" does not match.
 LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]|\s+[-\u2013\u2014])\s*(\S.*)", re.DOTALL)
 LED = re.compile(
     r"(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)(?:\s+is)?\s*:?\s*(?=[(\[]?[a-z](?![a-z]))", re.IGNORECASE
@@ -46,7 +46,7 @@ LONGEST_WORDS = 5000
 
 
 def final_answer(reply: str, *, window: int = 0) -> str | None:
-    """What the reply gives as its answer, or None. With a `window` only its last so many characters are read."""
+    """The answer of a reply, or None. With a `window` only that many characters at its end are read."""
     reply = after_thinking(reply)
     if window:
         return _published_box(reply[-window:])
@@ -65,8 +65,8 @@ def _published_box(end: str) -> str | None:
 
 
 def _last_box(reply: str) -> str | None:
-    """Of the boxes that are closed the one that begins last."""
-    opened: list[tuple[int, bool]] = []  # where the inside begins, and whether of a box
+    """Of the closed boxes, the one that begins last."""
+    opened: list[tuple[int, bool]] = []  # start of the inside, and whether it belongs to a box
     found: tuple[int, int] | None = None
     for mark in MARKS.finditer(reply):
         if mark[0] == "}":
@@ -85,7 +85,7 @@ def _short(reply: str) -> str | None:
 
 
 def plain_latex(text: str) -> str:
-    r"""The text without what only typesets it: spaces, `$`, `\left`, `\text{}`; `\frac{a}{b}` as a/b where plain."""
+    r"""The text without typesetting: spaces, `$`, `\left`, `\text{}`; a plain `\frac{a}{b}` becomes a/b."""
     text = BOLD.sub(r"\1", text)
     for old, new in REPLACED:
         text = text.replace(old, new)
@@ -100,7 +100,8 @@ def _quotient(found: re.Match[str]) -> str:
     written = f"{above}/{below}" if plain else f"({above})/({below})"
     before, after = found.string[: found.start()].rstrip()[-1:], found.string[found.end() :].lstrip()[:1]
     beside = before.isalnum() or after.isalnum() or before in ("}", ")") or after in ("{", "(", "\\")
-    return f"({written})" if beside else written  # of a mixed number, or a factor: no quotient of the whole
+    # part of a mixed number, or a factor, so not the quotient of the whole text
+    return f"({written})" if beside else written
 
 
 def number_in(text: str) -> Fraction | None:
@@ -126,7 +127,7 @@ def _plain_number(text: str) -> Fraction | None:
 
 
 def options_in(question: str) -> dict[str, str]:
-    """The options that a question lists, text by letter: of the last list from A on, (A) or A. or A: before each."""
+    """The options in a question, text by letter, from its last list that begins with A: (A) or A. or A: before each."""
     marks: list[re.Match[str]] = []
     for mark in OPTION.finditer(question):
         if mark[1] == "A":
@@ -162,7 +163,7 @@ def choice_in(answer: str, options: Mapping[str, str]) -> str | None:
 
 
 def plain_words(text: str) -> str:
-    """The words of a text without what typesets them, and without a dot at the end."""
+    """The words of a text without typesetting, and without a dot at the end."""
     text = WRAPPED.sub(r"\1", BOLD.sub(r"\1", DROPPED.sub(" ", text))).replace("**", "")
     return " ".join(text.split()).removesuffix(".").strip()
 

@@ -1,7 +1,7 @@
-"""Whether a reply answers its question, by the question's `check` (`questions`).
+"""Whether a reply answers its question, according to the question's `check` (`questions`).
 
-Nothing that a model wrote runs here. Mathematics and the verifiers of families are compared in processes that have a
-deadline (`answer_processes`), programs run in the sandbox, and everything else is read in linear time.
+No text of a model is run here. Mathematics and the verifiers of families are compared in processes with a deadline
+(`answer_processes`), programs run in the sandbox, and everything else is parsed in linear time.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ __all__ = ["Verifier", "answer_class", "final_answer", "said_answer"]
 
 PERCENT = re.compile(r"(what|which|how many|find the|as a|the)\s+percent", re.IGNORECASE)
 LONGEST_MATH = 2000  # characters of an answer that is compared as mathematics
-DEEPEST_MATH = 50  # braces and brackets in one another
+DEEPEST_MATH = 50  # nesting of braces and brackets
 LONGEST_CLASS = 200  # characters of a class of votes
 
 
 class Verifier:
-    """Answers of one stage. One event loop may use it; `close` ends its processes.
+    """Judges the answers of one stage. Only one event loop may use it; `close` ends its processes.
 
     `published`: the box within the last 100 characters has to be the same text as the answer, whatever the check,
-    families and code excepted; the caller gives the whole response. `cpu_s`: of one answer. `runner` is needed for
-    questions of check `code` alone.
+    except for families and code; the caller passes the complete response. `cpu_s`: seconds per answer. `runner`: needed
+    only for questions of check `code`.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Verifier:
         self._pools: dict[str, AnswerProcesses] = {}
 
     async def right(self, question: Question, reply: str) -> float:
-        """How right the reply is, in [0, 1]; below 1 it is not right.
+        """How right the reply is, in [0, 1]; only 1 counts as right.
 
-        Raises EnvironmentFailure where the sandbox or a process failed, UserError where a package is missing.
+        Raises EnvironmentFailure if the sandbox or a process failed, UserError if a package is missing.
         """
         if question.check == "code":
             return await self._passed(question, reply)
@@ -75,20 +75,22 @@ class Verifier:
         return float(said is not None and said == wanted)
 
     def answered(self, question: Question, reply: str) -> bool:
-        """Whether an answer could be read from the reply, right or not."""
+        """Whether an answer could be parsed from the reply, right or not."""
         return said_answer(question, reply, published=self._window > 0) is not None
 
     async def close(self) -> None:
-        """Ends the processes. The runner is the caller's."""
+        """End the processes. The runner belongs to the caller."""
         while self._pools:
             await self._pools.popitem()[1].close()
 
     async def _equal(self, question: Question, answer: str) -> float:
-        """Equal texts and equal numbers need no process. Of a question with options, a letter is its option's text."""
+        """Equal texts and equal numbers need no process. If there are options, a letter stands for its option's
+        text.
+        """
         gold, options = alternatives(question.answer), options_in(question.text)
         letter = choice_in(answer, options)
         answers = [answer, options[letter]] if letter in options else [answer]
-        if PERCENT.search(question.text):  # asked for a percentage, 25% is 25
+        if PERCENT.search(question.text):  # if asked for a percentage, 25% is 25
             answers += [
                 one.strip().removesuffix("%").removesuffix("\\") for one in answers if one.strip().endswith("%")
             ]
@@ -132,20 +134,20 @@ class Verifier:
 
 
 def said_answer(question: Question, reply: str, *, published: bool = False) -> str | None:
-    """The text that is compared or run, as it stands in the reply; None where there is none."""
+    """The text to compare or run, exactly as in the reply; None if there is none."""
     if question.check == "code":
         return last_program(reply)
     return final_answer(reply, window=PUBLISHED_WINDOW if published else 0)
 
 
 def last_program(reply: str) -> str | None:
-    """The last closed block that is fenced as python; None where there is none, or it is too long or not text."""
+    """The last closed block fenced as python; None if there is none, or if it is too long or not text."""
     found = [block.text for block in fenced_blocks(lines_of(after_thinking(reply))) if block.tag in TAGS]
     return found[-1] if found and found[-1].strip() and is_text(found[-1], longest=LONGEST_PROGRAM) else None
 
 
 def alternatives(answer: str) -> tuple[str, ...]:
-    """The answers that a ground truth accepts: a JSON list of texts is a list of them, any other text is the one."""
+    """The answers that a ground truth accepts: a JSON list of strings is a list of answers, any other text is one."""
     if answer.startswith("[") and len(answer) < 100_000:
         try:
             found = json.loads(answer)
@@ -157,7 +159,7 @@ def alternatives(answer: str) -> tuple[str, ...]:
 
 
 def may_be_math(text: str) -> bool:
-    """Whether the text may be compared as mathematics: short, its braces balanced, nothing nested deeply."""
+    """Whether the text may be compared as mathematics: short, with balanced braces, not nested deeply."""
     if len(text) > LONGEST_MATH or "\\boxed" in text:
         return False
     braces = depth = 0
@@ -187,6 +189,6 @@ def _class_of(question: Question, answer: str) -> str | None:
 
 
 def _math_class(answer: str) -> str:
-    """A number as a fraction in lowest terms; else the text without what only typesets it."""
+    """A number as a fraction in lowest terms; else the text without typesetting."""
     number = number_in(answer)
     return str(number) if number is not None else plain_latex(answer[:LONGEST_MATH])

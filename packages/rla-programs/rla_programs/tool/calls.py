@@ -1,7 +1,7 @@
-"""What a reply asks of the tool. A format reads the calls of a reply, and writes them.
+"""The tool calls of a reply. A format parses the calls of a reply, and writes them.
 
-A reply with calls goes on to their results; one without is the final answer. A call that cannot be read is kept as a
-`Malformed`, because its place and its fault are told to the model.
+A reply with calls continues with their results; one without is the final answer. A call that cannot be parsed is kept
+as a `Malformed`, because its place and its fault are reported to the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 TOOL = "code_interpreter"  # the one tool, by its published name
-MOST_CALLS = 64  # of one reply that are read
+MOST_CALLS = 64  # calls of one reply that are parsed
 TOO_MANY = f"The reply makes more than {MOST_CALLS} calls: the others were not read."
 SCHEMA: Mapping[str, Any] = {
     "type": "function",
@@ -30,7 +30,7 @@ SCHEMA: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call that could be read. `arguments` is whatever JSON object the model wrote: nothing is checked yet."""
+    """A parsed call. `arguments` is whatever JSON object the model wrote, not validated yet."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -38,30 +38,30 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
-    """A call that could not be read; `reason` is one sentence that the model can act on."""
+    """A call that could not be parsed; `reason` is one sentence that the model can act on."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A reply as it was read: `text` is what stands outside of calls, `calls` are in the order of the reply."""
+    """A parsed reply: `text` is everything outside of calls, `calls` are in the order of the reply."""
 
     text: str
     calls: tuple[ToolCall | Malformed, ...] = ()
 
 
 class CallFormat(Protocol):
-    """How calls are written. `schemas`: what the chat template is given as tools; none where it is told nothing.
+    """The syntax of calls. `schemas`: the tools for the chat template; empty if it is given none.
 
-    `role`: of the turn in which results are told, `tool` or `user`.
+    `role`: of the turn with the results, `tool` or `user`.
     """
 
     schemas: tuple[Mapping[str, Any], ...]
     role: str
 
     def parse(self, reply: str) -> Turn:
-        """Reads what follows the thoughts of any text, in linear time."""
+        """Parse the part after the thoughts of any text, in linear time."""
         ...
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
@@ -76,8 +76,8 @@ def turn_of(
     *,
     gap: int,
 ) -> Turn:
-    """The turn of a reply whose calls begin with `start`. `read`: a call, and where the reply goes on after it. `gap`:
-    the line ends that the templates put before the first call, which are not of the text.
+    """The turn of a reply whose calls begin with `start`. `read`: parses a call, and returns the position after it.
+    `gap`: the number of line ends that templates put before the first call, which do not belong to the text.
     """
     pieces, calls, at = list[str](), list[ToolCall | Malformed](), 0
     while found := start.search(reply, at):

@@ -1,16 +1,16 @@
-r"""What stands around a question in the prompt `published`: the blocks of the published prompts, in other words.
+r"""The text around a question in the prompt `published`: the blocks of the published prompts, in other words.
 
     aime       solve + question + tool + plan + box
     gpqa       solve, with the domain + question + tool + plan + box + letter
     lcb        program + question + plan + streams + hand in
-    wrapped    question + number                 (math_dapo and mega-science, whose prompts say the rest already)
+    wrapped    question + number                 (math_dapo and mega-science, whose prompts contain the rest already)
     code       question + plan + hand in
     other      solve + question + tool + plan + box + number
 
-Each row has the decoration of its own data source and ability; the published code gives all rows of a file that of the
-first. A question that says already how its answer is to be given gets none of the blocks that would say it again. Where
-the answer is a letter, the box is asked for a letter and not for a number. A policy without a tool reads the same
-advice without the block `tool` and without a word about calls.
+Each row is decorated by its own data source and ability; the published code decorates all rows of a file like the
+first. A question that already specifies the form of its answer gets no block that would repeat it. If the answer is a
+letter, the box is requested for a letter and not for a number. A policy without a tool gets the same advice without the
+block `tool` and without mentioning calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOLVE = "Work through the following mathematics problem, one step after the othe
 SOLVE_IN = "Work through the following {domain} problem, one step after the other."
 PROGRAM = "Write a Python program that solves the following problem."
 TOOL = "The tool computes exactly and fast: calculate with it, and check with it what you have found."
-ALONE = "**Understand the problem and settle on a plan for all of it first.**"  # as PLAN, of a policy without a tool
+ALONE = "**Understand the problem and settle on a plan for all of it first.**"  # like PLAN, for a policy without a tool
 PLAN = "**Understand the problem and settle on a plan for all of it first. Only then call the tool.**"
 BOX = "As soon as you are certain, stop calling the tool and give your final answer in \\boxed{}."
 BOX_ALONE = "As soon as you are certain, give your final answer in \\boxed{}."
@@ -38,7 +38,7 @@ LONGEST_DOMAIN = 40
 
 
 def decoration_of(source: str, ability: str) -> str:
-    """Which row of the table a question belongs to."""
+    """The row of the table that a question belongs to."""
     name = source.casefold().replace("_", "-")
     if "aime" in name:
         return "aime"
@@ -52,13 +52,13 @@ def decoration_of(source: str, ability: str) -> str:
 
 
 def shown_question(question: Question, *, published: bool, tool: bool = True) -> str:
-    """What the policy reads: the question alone, or with the decoration of its source. `tool`: whether it has one."""
+    """The text for the policy: the question alone, or decorated by its source. `tool`: whether the policy has one."""
     if not published:
         return question.text
     form = {"choice": LETTER, "math": NUMBER, "number": NUMBER}.get(question.check, "")
     kind = decoration_of(question.source, "code" if question.check == "code" else question.domain)
     if kind in ("lcb", "code") and question.check != "code":
-        kind = "other"  # a name of a source says little
+        kind = "other"  # the source's name is not informative
     if kind in ("lcb", "code"):
         return _with_program(question, kind, tool)
     text = question.text.strip()

@@ -1,16 +1,16 @@
-"""What a policy is cloned from: a teacher that calls the tool and answers with what it read.
+"""Demonstrations to clone a policy from: a teacher calls the tool and answers with the result that it read.
 
     question -> call -> result -> ... -> answer        "= 42" in the format `short`, "\\boxed{42}" in the others
 
-Nothing is executed here. What the programs of our families print is known by construction, and tests prove on samples
-that the sandbox gives exactly these texts. With a chance of `random_share` a demonstration is weak, so that
-reinforcement has something to mend:
+Nothing is executed here. The output of our families' programs is known by construction, and tests check on samples that
+the sandbox gives exactly the same texts. With probability `random_share` a demonstration is weak, so that reinforcement
+learning can improve on it:
 
     slip       one digit or letter of the question is copied wrongly, and the wrong result becomes the answer
-    broken     the call cannot be read, or its program has a syntax error: the error is read, and the call mended
+    broken     the call cannot be parsed, or its program has a syntax error: the error is read, and the call corrected
     guess      an answer of about the right size, without the tool
 
-Where the policy has no tool, an episode is its answer alone, and every weak one is a guess.
+If the policy has no tool, an episode is only its answer, and every weak one is a guess.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from rla_programs.tool.generating import OWN_PACKAGE, package_and_item, question
 from rla_programs.tool.questions import Question, question_of
 from rla_programs.tool.results import harmless
 
-WEAK = ("slip", "slip", "broken", "guess")  # drawn with equal chances
+WEAK = ("slip", "slip", "broken", "guess")  # drawn with equal probability
 NEIGHBOURS = 8  # items whose programs answer another question
 TRIES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scripted:
-    """Replies with what answers each of them but the last, which is the answer."""
+    """Replies, with the answer to each but the last, which is the final answer."""
 
     replies: tuple[str, ...]
     results: tuple[str, ...]
@@ -57,8 +57,8 @@ def taught_rounds(
 ) -> Demonstration:
     """An episode as warm-start clones it: observation 0 is the question, the others are results of calls.
 
-    `shown`: the question as the policy reads it, where that is not its bare text. `tool`: whether the policy has one.
-    Raises UserError for a question that has no teacher; the same questions have one with the tool and without it.
+    `shown`: the question as the policy reads it, if it differs from the bare text. `tool`: whether the policy has one.
+    Raises UserError for a question without a teacher; that does not depend on the tool.
     """
     asked = question_of(task)
     rng = random.Random(derive(seed, "tool", task.task_id))
@@ -79,9 +79,9 @@ def as_demonstration(opening: str, script: Scripted) -> Demonstration:
 def solver_reply(
     task: Task, history: Sequence[tuple[str, str]], calls: CallFormat, *, seed: int = 0, tool: bool = True
 ) -> str:
-    """The next reply of a scripted teacher that plays real episodes. `history`: (reply, what it was answered) so far.
+    """The next reply of a scripted teacher that plays real episodes. `history`: (reply, answer to it) so far.
 
-    It answers with the result that it was really given, right or wrong, so a trajectory says what the tool said.
+    It answers with the result that it was really given, right or wrong, so the trajectory is consistent.
     """
     asked = question_of(task)
     rng = random.Random(derive(seed, "tool", task.task_id))
@@ -95,7 +95,7 @@ def solver_reply(
 def scripted(
     task: Task, asked: Question, calls: CallFormat, *, rng: random.Random, share: float, tool: bool
 ) -> Scripted:
-    """The teacher's replies; weak ones with a chance of `share`. Equal random numbers give equal scripts."""
+    """The teacher's replies; weak ones with probability `share`. Equal random numbers give equal scripts."""
     made = made_of_task(task, asked)
     weak = rng.choice(WEAK) if rng.random() < share else ""
     if not (tool or weak):
@@ -118,14 +118,14 @@ def made_of_task(task: Task, asked: Question) -> Made:
     try:
         made = remade(asked)
     except NoItem as reason:
-        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make tasks anew") from None
+        raise UserError(f"task {task.task_id}: reasoning-gym cannot make it ({reason}); make new tasks") from None
     if made is None:
         raise UserError(
             f"task {task.task_id} ({asked.source}) has no program to show; set warm_start.enabled: false, leave the "
             "kind out of tasks.kinds, or learn from collected trajectories"
         )
     if made.question != asked.text:
-        raise UserError(f"task {task.task_id}: {asked.source} makes another question of it now; make tasks anew")
+        raise UserError(f"task {task.task_id}: {asked.source} makes another question of it now; make new tasks")
     return made
 
 
@@ -134,13 +134,13 @@ def call_reply(calls: CallFormat, program: str, text: str = "") -> str:
 
 
 def final_reply(calls: CallFormat, answer: str) -> str:
-    """A chat model, which is told of tools, puts its answer in a box; a small model says it in a line."""
+    """A chat model, which is told of tools, puts its answer in a box; a small model writes it in a line."""
     return f"\\boxed{{{answer}}}" if calls.schemas else f"= {answer}"
 
 
 def slipped_item(asked: Question, rng: random.Random) -> Made | None:
-    """The question as it is answered by somebody who copies it wrongly; of reasoning-gym another item of its levels,
-    because what a changed program of it would print is not known. None where there is none.
+    """The question as answered by somebody who copies it wrongly. For reasoning-gym it is another item of the same
+    levels, because the output of a changed program is unknown. None if there is none.
     """
     found = package_and_item(asked)
     if found is None:
@@ -170,7 +170,7 @@ def neighbours(asked: Question) -> Iterator[Made]:
 
 
 def near_answer(asked: Question, rng: random.Random) -> str:
-    """Another answer of the same size: one or two of its digits or letters are others."""
+    """Another answer of the same size, with one or two of its digits or letters changed."""
     signs = list(asked.answer)
     places = [place for place, sign in enumerate(signs) if sign.isalnum()]
     if not places:
@@ -182,12 +182,12 @@ def near_answer(asked: Question, rng: random.Random) -> str:
 
 
 def broken_call(reply: str, calls: CallFormat, program: str, rng: random.Random) -> tuple[str, str]:
-    """A call that fails, and what the tool says of it: its end is missing, or that of its program."""
+    """A call that fails, and the tool's message: the end of the call, or of its program, is missing."""
     for _ in range(TRIES if calls.schemas else 0):
         cut = reply[: -rng.randint(1, max(1, len(reply) // 3))]
         read = calls.parse(cut).calls
         if read and isinstance(read[0], Malformed):
-            return cut, harmless(read[0].reason)  # as the tool tells it
+            return cut, harmless(read[0].reason)  # as the tool reports it
     short = program.rstrip()
     for _ in range(TRIES):
         short = short[:-1].rstrip()
@@ -198,9 +198,9 @@ def broken_call(reply: str, calls: CallFormat, program: str, rng: random.Random)
 
 
 def syntax_fault(program: str) -> str:
-    """What the tool says of a program that cannot be compiled; empty where it can be, and where nobody knows.
+    """The tool's message for a program that cannot be compiled; empty if it compiles, or if the result is unknown.
 
-    It is compiled and never run. Callers bound the length of programs that somebody else wrote.
+    The program is compiled and never run. Callers limit the length of programs that somebody else wrote.
     """
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Tool use as the stages see it: questions, a Python interpreter, checked answers, and a judge of each round."""
+"""Tool use as an environment: questions, a Python interpreter, checked answers, and a judge of each round."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Tool:
         check_tool(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Generated questions of `tasks.kinds`, in turn; fewer than asked for where there are no more."""
+        """Generated questions of `tasks.kinds`, in turn; fewer than requested if there are no more."""
         return builtin_questions(
             kinds=config.tasks.kinds_of(split) or DEFAULT,
             level=tool_params(config).level,
@@ -73,7 +73,7 @@ class Tool:
         )
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
-        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        """An episode with its own sandbox; the episodes of a stage share one (`service`)."""
         return LoneToolEpisode(question_of(task), tool_params(config))
 
     def service(self, config: Config) -> ToolService:
@@ -91,7 +91,7 @@ class Tool:
         return round_judge(config)
 
     def answer(self, task: Task, config: Config, reply: str) -> str | None:
-        """A call is no answer, be it malformed or not. Programs vote as they are."""
+        """None for a call, malformed or not, which is not an answer. Programs vote as they are."""
         said = self.prediction(task, config, [reply], [], ended=True)
         whole = tool_params(config).answer == "published"
         if said is None or (whole and call_format(config).parse(reply).calls):
@@ -101,21 +101,21 @@ class Tool:
     def prediction(
         self, task: Task, config: Config, actions: Sequence[str], answers: Sequence[str], *, ended: bool
     ) -> str | None:
-        """With `env.own.answer: published` from the whole response, whatever has ended it."""
+        """With `env.own.answer: published` from the whole response, whatever ended it."""
         if tool_params(config).answer == "published":
             return said_answer(question_of(task), whole_response(actions, answers), published=True)
         called = not actions or not ended or call_format(config).parse(actions[-1]).calls
         return None if called else said_answer(question_of(task), actions[-1])
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        calls, shown, tool = call_format(config), shown_text(task, config), tool_params(config).has_tool
+        calls, shown, tool = call_format(config), _shown_text(task, config), tool_params(config).has_tool
         return taught_rounds(task, calls, seed=seed, random_share=random_share, shown=shown, tool=tool)
 
     def solve(self, task: Task, config: Config, history: Sequence[tuple[str, str]], seed: int) -> str:
         return solver_reply(task, history, call_format(config), seed=seed, tool=tool_params(config).has_tool)
 
     def stitch(self, task: Task, config: Config, *, seed: int) -> Demonstration:
-        return stitched(task, call_format(config), seed=seed, shown=shown_text(task, config))
+        return stitched(task, call_format(config), seed=seed, shown=_shown_text(task, config))
 
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
@@ -127,8 +127,8 @@ class Tool:
         return labels_seen(task, call_format(config), steps)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """The questions of the pool, how good and weak teachers answer them, and what the judge may say: nothing that
-        is known beforehand with `judge.prompt: published`.
+        """The questions of the pool, the answers of good and weak teachers, and the judge's verdicts. With
+        `judge.prompt: published` no verdict is known beforehand.
         """
         verdicts, tool = self.judge_prompt(config).replies(), tool_params(config).has_tool
         return question_texts(tasks, call_format(config), seed=config.seed, verdicts=verdicts, tool=tool)
@@ -154,7 +154,7 @@ class Tool:
         return task_likeness(task)
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """Questions of a family are proven as they are made; what a language model has written, by programs."""
+        """Questions of a family are proven when they are made; those that a language model has written, by programs."""
         own = tool_params(config)
         return AnswerProof(PythonTool(own.execution), ask=ask, solvers=own.solvers, agreement=own.agreement)
 
@@ -164,7 +164,7 @@ def call_format(config: Config) -> CallFormat:
     return make_format(tool_params(config).format)
 
 
-def shown_text(task: Task, config: Config) -> str:
+def _shown_text(task: Task, config: Config) -> str:
     """The question as the policy reads it."""
     own = tool_params(config)
     return shown_question(question_of(task), published=own.prompt == "published", tool=own.has_tool)

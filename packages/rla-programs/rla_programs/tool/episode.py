@@ -1,11 +1,11 @@
 """An episode: a question, rounds of calls and results, and the final answer, which ends it.
 
-A reply with calls is answered with their results; a reply without is the answer. The last observation never says
-whether the answer is right, because judges read it. A program that is an answer earns the share of tests that it
-passes as its reward; other answers are right or wrong, and earn none.
+A reply with calls is answered with their results; a reply without calls is the answer. The last observation never says
+whether the answer is right, because judges read it. The reward of an answer that is a program is the share of tests
+that it passes; other answers are right or wrong, without a reward.
 
-An episode that ends otherwise, by a malformed call or at a limit, has no answer and is lost. With `whole` the answer is
-read from the whole response instead, however the episode ends: that is what the published code does.
+An episode that ends in another way, by a malformed call or at a limit, has no answer and is lost. With `whole` the
+answer is read from the whole response instead, however the episode ends, as in the published code.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EXCESS, ABSENT = "excess", "absent"  # statuses of calls that were not run: one 
 
 
 class Caller(Protocol):
-    """What runs calls (`rla_programs.tool.interpreter`)."""
+    """Runs calls (`rla_programs.tool.interpreter`)."""
 
     async def call(self, call: ToolCall | Malformed) -> CallResult: ...
 
 
 class AnswerChecker(Protocol):
-    """What checks answers (`rla_programs.tool.answers`)."""
+    """Checks answers (`rla_programs.tool.answers`)."""
 
     async def right(self, question: Question, reply: str) -> float: ...
 
@@ -40,8 +40,8 @@ class AnswerChecker(Protocol):
 
 
 class ToolEpisode:
-    """An `AwaitedEnvironment` that `Concludes` and `Recalls`. `caller` is None where the policy has no tool. Raises
-    EnvironmentFailure where the sandbox fails.
+    """An `AwaitedEnvironment` that `Concludes` and `Recalls`. `caller` is None if the policy has no tool. Raises
+    EnvironmentFailure if the sandbox fails.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class ToolEpisode:
         self._replies, self._answers = list(actions), list(answers)
 
     async def stopped(self) -> Observation:
-        """`Concludes`: what the last reply has called is not read."""
+        """`Concludes`: results of the last reply's calls are not read."""
         last = self._answers[-1] if self._answers else self._shown
         return await self._ended(last) if self._whole and self._replies else self._lost(last)
 
     def close(self) -> None:
-        """The sandbox is the service's."""
+        """Nothing to do: the sandbox belongs to the service."""
 
     async def _ended(self, text: str) -> Observation:
-        """The end at which the answer is read."""
+        """The end of an episode whose answer is read."""
         self._over = True
         said = whole_response(self._replies, self._answers) if self._whole else self._replies[-1]
         right = await self._checker.right(self._question, said)
@@ -107,7 +107,7 @@ class ToolEpisode:
         return Observation(text=text, done=True)
 
     async def _results(self, turn: Turn) -> tuple[CallResult, ...]:
-        """Of all calls, in their order; those that are run, run side by side."""
+        """The results of all calls, in order; the calls run concurrently."""
         if self._caller is None:
             text = "There is no such tool here. Give the answer."
             return tuple(CallResult(text=text, status=ABSENT) for _ in turn.calls)

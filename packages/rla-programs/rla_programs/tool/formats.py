@@ -1,6 +1,6 @@
 """The call formats by their names in `env.own.format`.
 
-| format | a call | results are told in |
+| format | a call | results are in |
 |---|---|---|
 | `hermes` | JSON between `<tool_call>` tags | a turn of the role `tool`, by the chat template |
 | `qwen3_coder` | `<function=...>` and `<parameter=...>` between `<tool_call>` tags | the same |
@@ -24,7 +24,7 @@ FORMATS: Mapping[str, Callable[[], CallFormat]] = {
 
 
 def make_format(name: str) -> CallFormat:
-    """The format of that name; the parameters admit no other."""
+    """The format with that name; the parameters allow no other name."""
     return FORMATS[name]()
 
 

@@ -1,4 +1,4 @@
-"""Questions that are generated: by families of our own, by reasoning-gym, and the built-in problems of coding.
+"""Generated questions: from our own families, from reasoning-gym, and from the built-in coding problems.
 
 | kind | question | check | `Question.family` |
 |---|---|---|---|
@@ -6,9 +6,9 @@
 | `reasoning-gym:products` | the package's | `family` | package `reasoning-gym` |
 | `coding` | a problem of `rla_programs.coding.builtin` | `code` | nothing; `Question.problem` |
 
-What makes a question again is an `Item`, as for reasoning-gym alone. A question belongs to the held-out side or to that
-of training by its text (`is_held_out`), a coding problem by its parameters. So whatever the levels and the seeds, no
-question is on both sides.
+An `Item` can make a question again, as in the environment reasoning-gym. The text of a question decides whether it is
+held out (`is_held_out`), the parameters of a coding problem do. So no question is on both sides, whatever the levels
+and the seeds.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ TESTS = 8  # of a coding problem
 def drawn_of_kind(
     kind: str, *, level: int, spread: int = 0, count: int, held_out: bool, seed: int
 ) -> Iterator[Question]:
-    """Up to `count` different questions of the levels from `level` to `level + spread`. Of our families each attribute
-    has one of them, by lot; of other kinds all attributes have the same one, and the levels take turns. Raises
-    UserError for a kind that there is not.
+    """Up to `count` different questions of the levels from `level` to `level + spread`. In our families each attribute
+    has a random one of these levels; in other kinds all attributes have the same one, and the levels alternate. Raises
+    UserError for an unknown kind.
     """
     levels = range(level, level + spread + 1)
     if kind == CODING:
@@ -63,7 +63,7 @@ def drawn_of_kind(
 
 
 def question_of_item(package: str, item: Item) -> Question | None:
-    """None where the answer is not known. Raises NoItem where there is no such item."""
+    """None if the answer is unknown. Raises NoItem if there is no such item."""
     content = {"package": package, **item.content()}
     if package == OWN_PACKAGE:
         made = question_family(item.family).item(item.levels, item.seed, item.index)
@@ -75,7 +75,7 @@ def question_of_item(package: str, item: Item) -> Question | None:
 
 
 def package_and_item(asked: Question) -> tuple[str, Item] | None:
-    """What makes the question again; None for a question that no family has made. Raises UserError."""
+    """The package and item that make the question again; None for a question without a family. Raises UserError."""
     if asked.family is None:
         return None
     try:
@@ -91,7 +91,7 @@ def package_and_item(asked: Question) -> tuple[str, Item] | None:
 
 
 def remade(asked: Question) -> Made | None:
-    """The question with the calls of a teacher; None where none is known. Raises UserError, NoItem."""
+    """The question with the calls of a teacher; None if none is known. Raises UserError, NoItem."""
     found = package_and_item(asked)
     if found is None:
         return None
@@ -106,9 +106,7 @@ def remade(asked: Question) -> Made | None:
 
 
 def likeness_of(asked: Question) -> str:
-    """Equal for questions that differ in nothing but white space and capitals; of those that no family made also where
-    their sources differ.
-    """
+    """Equal for questions that differ only in white space and capitals. Without a family the sources count as well."""
     generated = asked.family is not None or asked.problem is not None
     return question_likeness(asked.source.removeprefix(GYM) if generated else "", asked.text)
 
@@ -120,7 +118,7 @@ def _own(name: str, levels: Sequence[int], *, held_out: bool, seed: int) -> Iter
     for index in index_range(name, held_out=held_out):
         rng = random.Random(derive(base, "levels", index))
         made = question_of_item(OWN_PACKAGE, replace(start, index=index, levels=drawn_levels(family, levels, rng)))
-        assert made is not None  # every item of ours has an answer
+        assert made is not None  # each of our items has an answer
         likeness, dry = likeness_of(made), dry + 1
         if dry > DRY:
             return
@@ -137,14 +135,14 @@ def _of_gym(name: str, levels: Sequence[int], *, count: int, held_out: bool, see
     of_levels = [drawn_items(name, family.at(level), {}, count=count, held_out=held_out, seed=seed) for level in levels]
     for item in filter(None, chain.from_iterable(zip_longest(*of_levels))):
         found = question_of_item(NAME, item)
-        assert found is not None  # what is drawn has a known answer
+        assert found is not None  # drawn items have known answers
         if (likeness := likeness_of(found)) not in seen:
             seen.add(likeness)
             yield found
 
 
 def _coding(levels: Sequence[int], *, count: int, held_out: bool, seed: int) -> Iterator[Question]:
-    """`levels` count from 0, those of the problems from 1; higher ones than there are mean the highest."""
+    """`levels` count from 0, the problems' levels from 1; higher levels mean the highest."""
     theirs = sorted({min(LEVELS[0] + level, LEVELS[-1]) for level in levels})
     for drawn in drawn_problems(seed=seed, count=count, tests=TESTS, levels=theirs, held_out=held_out):
         text, payload = question(drawn.problem), problem_payload(drawn.problem)

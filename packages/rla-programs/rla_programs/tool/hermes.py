@@ -4,9 +4,10 @@
     {"name": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}
     </tool_call>
 
-A call ends where its JSON ends and the closing tag follows, so that a tag inside of the code is text of that code. Line
-breaks and backslashes that a model forgot to escape are read (`rla_bridges.lenient_json`). A call whose body is no JSON
-ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are read, each in one pass over the reply.
+A call ends at the end of its JSON, followed by the closing tag, so a tag inside the code belongs to the code. Line
+breaks and backslashes that a model forgot to escape are accepted (`rla_bridges.lenient_json`). A call whose body is not
+JSON ends at the next closing tag, or with the reply. At most `MOST_CALLS` calls are parsed, each in one pass over the
+reply.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNCLOSED = f"The call is not closed: write {CLOSE} after its JSON object."
 
 
 class HermesFormat:
-    """`CallFormat` of models whose chat template knows tools."""
+    """`CallFormat` of models whose chat template supports tools."""
 
     schemas: tuple[Mapping[str, Any], ...] = (SCHEMA,)
     role = "tool"
@@ -39,7 +40,7 @@ class HermesFormat:
         return turn_of(after_thinking(reply), START, lambda reply, start: hermes_call(reply, start.end()), gap=1)
 
     def render(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """As the templates do. A name with quotation marks is escaped, which the templates leave out."""
+        """As the templates do, except that a name with quotation marks is escaped."""
         return "\n".join(([text] if text else []) + [written(call) for call in calls])
 
 
@@ -49,24 +50,24 @@ def written(call: ToolCall) -> str:
 
 
 def hermes_call(reply: str, start: int) -> tuple[ToolCall | Malformed, int]:
-    """The call whose body begins at `start`, and where the reply goes on after it."""
+    """The call whose body begins at `start`, and the position after it."""
     closing, body = reply.find(CLOSE, start), skipped(reply, start)
     try:
         value, end = lenient_decode(reply, body)
     except json.JSONDecodeError as error:
-        return failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
+        return _failed_call(reply, start, closing, f"{error.msg} at character {error.pos - body + 1} of the call")
     except ValueError:  # an integer of thousands of digits
-        return failed_call(reply, start, closing, "a number is too long")
+        return _failed_call(reply, start, closing, "a number is too long")
     except RecursionError:
-        return failed_call(reply, start, closing, "it is nested too deeply")
+        return _failed_call(reply, start, closing, "it is nested too deeply")
     end = skipped(reply, end)
     if reply.startswith(CLOSE, end):
-        return call_of(value), end + len(CLOSE)
-    return failed_call(reply, start, closing, f"more text at character {end - body + 1} of the call")
+        return _call_of(value), end + len(CLOSE)
+    return _failed_call(reply, start, closing, f"more text at character {end - body + 1} of the call")
 
 
-def failed_call(reply: str, start: int, closing: int, fault: str) -> tuple[Malformed, int]:
-    """A body that could not be read, up to the next closing tag."""
+def _failed_call(reply: str, start: int, closing: int, fault: str) -> tuple[Malformed, int]:
+    """A body that could not be parsed, up to the next closing tag."""
     if closing < 0:
         return Malformed(reason=UNCLOSED), len(reply)
     if not reply[start:closing].strip():
@@ -80,7 +81,7 @@ def skipped(text: str, start: int) -> int:
     return found.end()
 
 
-def call_of(value: Any) -> ToolCall | Malformed:
+def _call_of(value: Any) -> ToolCall | Malformed:
     """A decoded body as a call."""
     if not isinstance(value, dict):
         return Malformed(reason=f"The call is not a JSON object: {SHAPE}.")
@@ -91,14 +92,14 @@ def call_of(value: Any) -> ToolCall | Malformed:
         return Malformed(reason=f'The call has no "arguments" that are a JSON object: {SHAPE}.')
     if too_deep(value) or too_deep(arguments):
         return Malformed(reason="The call is not valid JSON (it is nested too deeply): write the arguments flat.")
-    if not utf8_can_write(name, arguments):
+    if not _utf8_can_write(name, arguments):
         return Malformed(reason="The call holds half of a surrogate pair: write the character itself.")
     return ToolCall(name=name, arguments=arguments)
 
 
 def arguments_given(given: Any) -> Any:
-    """The arguments of a call, which may be JSON text, as in the protocol of OpenAI. Missing or empty ones are an
-    empty object; None for a text that is not JSON.
+    """The arguments of a call, which may be JSON text, as in OpenAI's protocol. Missing or empty ones are an empty
+    object; None for a text that is not JSON.
     """
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
@@ -108,8 +109,8 @@ def arguments_given(given: Any) -> Any:
         return None
 
 
-def utf8_can_write(name: str, arguments: dict[str, Any]) -> bool:
-    """Whether UTF-8 can write all texts of a call; its nesting is bounded already."""
+def _utf8_can_write(name: str, arguments: dict[str, Any]) -> bool:
+    """Whether all texts of a call can be encoded as UTF-8; its nesting is limited already."""
     try:
         f"{name}{json.dumps(arguments, ensure_ascii=False)}".encode()
     except UnicodeEncodeError:

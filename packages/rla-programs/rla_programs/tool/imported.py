@@ -1,7 +1,8 @@
 """Questions of public data sets as tasks: from a Parquet, JSON or JSON lines file, a folder's split, or the Hub.
 
-Rows are read in a process of its own, whose memory is limited (`rla_programs.coding.importing.apart`). A row that is no
-question is left out and counted with the reason; no question at all is a UserError. Equal questions are one.
+Rows are read in a separate process with a memory limit (`rla_programs.coding.importing.apart`). A row that is not a
+question is left out and counted by reason; if no question is found, that is a UserError. Duplicate questions are
+imported once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ AGAIN = "the same question again"
 
 @dataclass(slots=True)
 class ImportedQuestions:
-    """The questions in order, the rows that are none by reason, and how many tests were left out."""
+    """The questions in order, the invalid rows by reason, and the number of tests that were left out."""
 
     questions: list[Question] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -43,14 +44,14 @@ class ImportedQuestions:
     as_text: list[str] = field(default_factory=list)  # answers that cannot be compared by value
 
     def summary(self) -> str:
-        """One line for people: what was read, of which source, and what was not."""
+        """One line for the user: rows that were read, by source, and rows that were not."""
         sources = Counter(question.source for question in self.questions)
         named = ", ".join(f"{count} {source}" for source, count in sources.most_common(8))
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
         left_out = f"; {self.tests_left_out} tests left out" if self.tests_left_out else ""
         as_text = ""
         if self.as_text:
-            as_text = f"; {len(self.as_text)} answers can be compared as text alone, such as {self.as_text[0][:80]!r}"
+            as_text = f"; {len(self.as_text)} answers can only be compared as text, such as {self.as_text[0][:80]!r}"
         return (
             f"{len(self.questions)} questions ({named or 'none'}), {self.skipped.total()} rows skipped "
             f"({reasons or 'none'}){left_out}{as_text}"
@@ -69,10 +70,10 @@ def import_questions(
 ) -> list[Task]:
     """The questions of a file, of a folder's `split`, or of `hub:owner/name[@revision][:folder or file]` as tasks.
 
-    `tell` gets a line on what was read and what was left out. Raises UserError where a file cannot be read, its layout
-    is unknown, or there is no question at all.
+    `tell` gets a line about imported and skipped rows. Raises UserError if a file cannot be read, if its layout is
+    unknown, or if there is no question at all.
     """
-    found = found_questions(
+    found = _found_questions(
         path, split=split, layout=layout, limit=limit, max_tests=max_tests, max_test_chars=max_test_chars
     )
     if tell is not None:
@@ -80,7 +81,7 @@ def import_questions(
     return [task_of_question(question, split=split) for question in found.questions]
 
 
-def found_questions(
+def _found_questions(
     path: str | Path,
     *,
     split: str,
@@ -113,7 +114,7 @@ def found_questions(
                 found.skipped[AGAIN] += 1
                 continue
             seen.add(likeness)
-            question = asked_question(read.found)
+            question = _asked_question(read.found)
             found.questions.append(question)
             if question.check == "math" and not all(map(is_readable, alternatives(question.answer))):
                 found.as_text.append(question.answer)
@@ -123,14 +124,14 @@ def found_questions(
     return found
 
 
-def asked_question(found: FoundQuestion) -> Question:
-    """The question of a task. An answer that names an option of the question, and not its text alone, is a choice."""
+def _asked_question(found: FoundQuestion) -> Question:
+    """The question of a task. An answer that names an option of the question, and not only its text, is a choice."""
     check, answer, options = found.check, found.answer, options_in(found.text)
     letter = choice_in(answer, options) if check == "math" else None
     if letter in options and plain_words(answer).casefold() != plain_words(options[letter]).casefold():
         check, answer = "choice", letter
     return Question(
-        text=harmless(found.text),  # some tokenizers make control tokens of tags that are not marked as special
+        text=harmless(found.text),  # some tokenizers turn tags that are not marked as special into control tokens
         check=cast(Check, check),
         answer=answer,
         source=found.source,

@@ -1,16 +1,16 @@
-"""The Python tool: a call is a program, its result what the program prints. No call sees another, as far as the
-sandbox keeps them apart (`docs/guide/sandbox.md`).
+"""The Python tool: a call is a program, and its result is the program's output. No call sees another, as far as the
+sandbox separates them (`docs/guide/sandbox.md`).
 
 | status | the call |
 |---|---|
 | `ok` | ran to its end |
-| `error` | ended by an exception, an exit code or a signal |
-| `timeout`, `memory`, `output` | ran into that limit; its text says which |
-| `malformed` | could not be read as a call |
-| `unknown` | names another tool, or has no `code` that is a text |
+| `error` | ended with an exception, an exit code or a signal |
+| `timeout`, `memory`, `output` | reached that limit; its text says which |
+| `malformed` | could not be parsed as a call |
+| `unknown` | names another tool, or has no string `code` |
 
-Arguments beside `code` are ignored: the published tool obeys a `timeout` that its schema does not name, and models that
-have learnt to write one should get their result, but not the power to lift a limit.
+Arguments besides `code` are ignored. The published tool obeys a `timeout` that its schema does not name; models that
+have learnt to write one should get their result, but not be able to lift a limit.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TOO_LONG = f"The program was not run because it is longer than {LONGEST_CODE} ch
 
 @dataclass(slots=True)
 class CallFigures:
-    """How calls went: `ended` counts them by status; `seconds` holds how long each program ran, `waits` how long its
-    episode waited for the result.
+    """Statistics of calls. `ended`: the number of calls by status; `seconds`: how long each program ran; `waits`: how
+    long its episode waited for the result.
     """
 
     ended: Counter[str] = field(default_factory=Counter)
@@ -65,7 +65,7 @@ def nearest_rank(values: list[float], share: float) -> float:
 
 
 class PythonTool:
-    """One sandbox for all episodes of a stage. One event loop may use it. Raises UserError where nothing runs here."""
+    """One sandbox for all episodes of a stage, used by one event loop. Raises UserError if nothing can be run here."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class PythonTool:
         self._figures = CallFigures()
 
     async def call(self, call: ToolCall | Malformed) -> CallResult:
-        """Whatever the model wrote is a result. Raises EnvironmentFailure where the sandbox itself failed."""
+        """Whatever the model wrote has a result. Raises EnvironmentFailure if the sandbox itself failed."""
         started = time.monotonic()
         result = self._refused(call) or await self._run(call)
         self._figures.ended[result.status] += 1

@@ -1,8 +1,8 @@
-"""How a reward model judges a round with the tool: was the call useful, was its result used.
+"""How a reward model judges a round with the tool: whether the call was useful, and whether its result was used.
 
-`plain`: for small models, with the reasons that the labels teach (`labels`). `published`: a rubric for chat
-models, which see the question, the rounds so far, and the result of the call or the end. Replies and results are
-quoted as data, and tags of calls are broken in both (`rla.envs.chat_prompts`).
+`plain`: for small models, with the reasons that the labels teach (`labels`). `published`: a rubric for chat models,
+which see the question, the rounds so far, and the result of the call or the end. Replies and results are quoted as
+data, and tags of calls are broken in both (`rla.envs.chat_prompts`).
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
 | step | score | reason |
 |---|---|---|
-| a call whose result is the right answer, or a step of the teacher's way to it | +1 | `CALCULATES` |
+| a call whose result is the right answer, or a step of the teacher's solution | +1 | `CALCULATES` |
 | a call with another result | -1 | `MISSES` |
-| a round of whose calls none ran without an error (by their statuses), or none printed anything | -1 | `FAILED` |
+| a round in which no call ran without an error (by status), or none printed anything | -1 | `FAILED` |
 | a program that was sent before in the episode | -1 | `REPEATED` |
-| an answer that is right, and that a result says | +1 | `READ` |
-| an answer that is right, and that no result says | +1 | `UNREAD` |
-| an answer that is wrong as the last result is, or another than it | -1 | `MISLED`, `IGNORED` |
+| a right answer that a result contains | +1 | `READ` |
+| a right answer that no result contains | +1 | `UNREAD` |
+| a wrong answer that equals the last result, or differs from it | -1 | `MISLED`, `IGNORED` |
 | a wrong answer without any result | -1 | `GUESSED` |
 
-`labels_seen` reads what the tool really answered, so it labels episodes of any model. `labels_of_actions` has the
-actions alone, and nothing is run here: it knows what the teacher's programs print, what programs of our families'
-shapes print, and what is told of calls that cannot be read or compiled. Where it meets another program it labels
-nothing rather than guess.
+`labels_seen` reads the tool's real answers, so it labels episodes of any model. `labels_of_actions` has only the
+actions, and nothing is run here: it knows the outputs of the teacher's programs and of programs that match our
+families, and the messages for calls that cannot be parsed or compiled. If it meets any other program, it gives no
+labels instead of guessing.
 
-There is ground truth about questions that a family has made (`Question.family`), and about no others.
+Only questions made by a family (`Question.family`) have ground truth.
 """
 
 from __future__ import annotations
@@ -55,45 +55,45 @@ CALCULATES, MISSES = "it computes what is asked", "it computes something else"
 FAILED, REPEATED = "the call failed", "the call was made before"
 READ, UNREAD = "the answer is the result", "the answer is right"
 MISLED, IGNORED, GUESSED = "the result was wrong", "the answer is not the result", "no result says so"
-LONGEST_COMPILED = 2000  # characters of a program that is compiled to see whether it can be
+LONGEST_COMPILED = 2000  # characters of a program that is compiled to check its syntax
 ROUND_REASONS = (CALCULATES, MISSES, FAILED, REPEATED, READ, UNREAD, MISLED, IGNORED, GUESSED)
 SUCCEEDED = STATUSES[ExitStatus.OK]
 
 
 def labels_seen(task: Task, calls: CallFormat, steps: Sequence[SeenStep]) -> list[Labelled]:
-    """One label per step, the end of the episode included. None where nothing is known of the question."""
+    """One label per step, including the end of the episode. Empty if nothing is known about the question."""
     asked = question_of(task)
-    known = known_question(asked)
+    known = _known_question(asked)
     if known is None:
         return []
-    return [label_of_step(asked, known, calls, steps[:number], step) for number, step in enumerate(steps)]
+    return [_label_of_step(asked, known, calls, steps[:number], step) for number, step in enumerate(steps)]
 
 
 def labels_of_actions(
     task: Task, calls: CallFormat, own: ToolParams, actions: Sequence[str], *, others: int = 0, seed: int = 0
 ) -> list[list[Labelled]]:
-    """Per step the action, then up to `others` of the replies that a good and a weak teacher give in its place. Empty
-    where the tool's answer to an action is not known without running it.
+    """For each step the action, then up to `others` of the replies that a good and a weak teacher give instead. Empty
+    if the tool's answer to an action is not known without running it.
     """
     asked = question_of(task)
-    known = known_question(asked)
-    told = [step_told(asked, known, calls, own, action) for action in actions] if known is not None else []
+    known = _known_question(asked)
+    told = [_step_told(asked, known, calls, own, action) for action in actions] if known is not None else []
     steps = [step for step in told if step is not None]
     if known is None or len(steps) < len(actions):
         return []
     rng, labels = random.Random(seed), list[list[Labelled]]()
     for number, step in enumerate(steps):
         results = [earlier.answer for earlier in steps[:number]]
-        offers = [one for one in replies_instead(task, asked, calls, results, rng) if one != step.action]
-        tried = [step_told(asked, known, calls, own, one) for one in rng.sample(offers, min(others, len(offers)))]
+        offers = [one for one in _replies_instead(task, asked, calls, results, rng) if one != step.action]
+        tried = [_step_told(asked, known, calls, own, one) for one in rng.sample(offers, min(others, len(offers)))]
         labels.append(
-            [label_of_step(asked, known, calls, steps[:number], one) for one in [step, *tried] if one is not None]
+            [_label_of_step(asked, known, calls, steps[:number], one) for one in [step, *tried] if one is not None]
         )
     return labels
 
 
-def known_question(asked: Question) -> Made | None:
-    """What a family knows of the question; where the family has no teacher, its answer alone."""
+def _known_question(asked: Question) -> Made | None:
+    """The family's knowledge of the question; if the family has no teacher, only its answer."""
     try:
         found = remade(asked)
         item = package_and_item(asked)
@@ -102,7 +102,7 @@ def known_question(asked: Question) -> Made | None:
     return found or (Made(question=asked.text, answer=asked.answer, rounds=()) if item is not None else None)
 
 
-def label_of_step(
+def _label_of_step(
     asked: Question, known: Made, calls: CallFormat, before: Sequence[SeenStep], step: SeenStep
 ) -> Labelled:
     """`before`: the steps before this one."""
@@ -113,8 +113,8 @@ def label_of_step(
     return Labelled(action=step.action, next_observation=step.answer, score=score, reason=reason)
 
 
-def right_answer(asked: Question, text: str) -> bool:
-    """Whether a generated question accepts the text. Only verifiers that run nothing are asked (`answer_score`)."""
+def _right_answer(asked: Question, text: str) -> bool:
+    """Whether a generated question accepts the text. Only verifiers that run nothing are used (`answer_score`)."""
     if text.strip() == asked.answer:
         return True
     if asked.check == "number":
@@ -124,8 +124,8 @@ def right_answer(asked: Question, text: str) -> bool:
     return found is not None and found[0] == NAME and answer_score(found[1], text) >= 1.0
 
 
-def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
-    """A reply with what the environment answers to it, without running anything; None where that is not known."""
+def _step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, action: str) -> SeenStep | None:
+    """A reply with the environment's answer to it, without running anything; None if that is unknown."""
     read = calls.parse(action).calls
     if not read:
         return SeenStep(action=action, answer=TAKEN)
@@ -142,11 +142,11 @@ def step_told(asked: Question, known: Made, calls: CallFormat, own: ToolParams, 
     return None if found is None else SeenStep(action=action, answer=_cut(found[0], own), statuses=(found[1],))
 
 
-def replies_instead(
+def _replies_instead(
     task: Task, asked: Question, calls: CallFormat, results: Sequence[str], rng: random.Random
 ) -> list[str]:
-    """What might be replied after `results`: the teacher's call, a slip, a broken call, the last result, a guess. None
-    twice. A right answer that no result says is left out: a judge cannot know that it is right.
+    """Possible replies after `results`, without duplicates: the teacher's call, a slip, a broken call, the last result,
+    a guess. A right answer that no result contains is left out, because a judge cannot know that it is right.
     """
     if remade(asked) is None:
         return []
@@ -161,8 +161,8 @@ def replies_instead(
 
 
 def failed_round(step: SeenStep) -> bool:
-    """Whether the calls of a step computed nothing that can be read. What a program prints decides nothing: it may look
-    like an error.
+    """Whether the calls of a step computed nothing readable. The text of the output does not decide, because it may
+    look like an error.
     """
     return SUCCEEDED not in step.statuses or step.answer.strip() == SILENT
 
@@ -177,15 +177,15 @@ def _judged_call(
         return -1, REPEATED
     useful = {one.printed for one in known.rounds}
     results = [answer, *answer.split("\n\n")]
-    good = any(text.strip() in useful or right_answer(asked, text) for text in results)
+    good = any(text.strip() in useful or _right_answer(asked, text) for text in results)
     return (1, CALCULATES) if good else (-1, MISSES)
 
 
 def _judged_answer(asked: Question, action: str, before: Sequence[SeenStep]) -> tuple[int, str]:
     said = final_answer(action)
     results = [step.answer.strip() for step in before if not failed_round(step)]
-    repeats = said is not None and any(said == text or right_answer(asked, text) for text in results)
-    if said is not None and right_answer(asked, said):
+    repeats = said is not None and any(said == text or _right_answer(asked, text) for text in results)
+    if said is not None and _right_answer(asked, said):
         return 1, READ if repeats else UNREAD
     if not results:
         return -1, GUESSED
@@ -193,7 +193,7 @@ def _judged_answer(asked: Question, action: str, before: Sequence[SeenStep]) -> 
 
 
 def _printed(asked: Question, known: Made, code: str) -> tuple[str, str] | None:
-    """The result with its status, by what is known most cheaply first."""
+    """The result with its status, from the cheapest source that knows it."""
     taught = {one.program: one.printed for one in known.rounds}
     if code in taught:
         return taught[code], SUCCEEDED

@@ -19,19 +19,21 @@ class ToolParams:
     tool: Literal["python", "none"] = "python"  # none: the policy is neither told of a tool nor taught to call one
     format: Literal["hermes", "qwen3_coder", "short"] = "hermes"  # how calls and answers are written
     prompt: Literal["plain", "published"] = "plain"  # plain: the question alone; published: instructions around it
-    on_malformed: Literal["tell", "end"] = "tell"  # where no call of a reply can be read: told why, or the end
-    max_parallel_calls: int = from_one(1)  # calls of one reply that are run; further ones are told to be too many
-    result_chars: int = from_one(2048)  # of a result; the published code keeps 256
+    # if no call of a reply can be parsed: report the reason, or end the episode
+    on_malformed: Literal["tell", "end"] = "tell"
+    max_parallel_calls: int = from_one(1)  # calls of one reply that are run; further calls are refused
+    result_chars: int = from_one(2048)  # characters of a result; the published code keeps 256
     answer: Literal["checked", "published"] = "checked"  # published: exact text of a box that ends the whole response
     level: int = from_zero(0)  # of every attribute of generated families
-    level_spread: int = from_zero(0)  # so many higher levels are drawn, too
-    layout: str = ""  # of data sets that are imported; empty: told by the columns
-    test_path: str = ""  # where held-out questions are imported from; empty: tasks.path
+    level_spread: int = from_zero(0)  # number of higher levels to draw from as well
+    layout: str = ""  # of imported data sets; empty: recognised by the columns
+    test_path: str = ""  # path to import held-out questions from; empty: tasks.path
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     # a bare last expression is printed: syntax decides on the syntax tree, published on the last line
     autoprint: Literal["syntax", "off", "published"] = "syntax"
-    cut: Literal["middle", "published"] = "middle"  # of long results; published: without how many characters are gone
-    solvers: int = from_one(8)  # programs that are asked for to prove the answer of a rewritten question
+    # of long results; published: without the number of missing characters
+    cut: Literal["middle", "published"] = "middle"
+    solvers: int = from_one(8)  # programs that are requested to prove the answer of a rewritten question
     agreement: float = ranged(0.5, above=0.0, most=1.0)  # share of them that has to print that answer
 
     @property
@@ -46,7 +48,7 @@ def tool_params(config: Config) -> ToolParams:
 
 
 def check_tool(config: Config) -> None:
-    """Refuses what free text in a growing dialogue has no place for. Raises UserError."""
+    """Raises UserError for parameters that do not fit free text in a growing dialogue."""
     wanted: dict[str, tuple[object, object]] = {
         "policy.decoding": (config.policy.decoding, "free"),
         "policy.history": (config.policy.history, "full"),

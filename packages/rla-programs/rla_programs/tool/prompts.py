@@ -1,4 +1,4 @@
-"""How the policy is asked: the question, then the results of its calls, each in a turn that its chat template has."""
+"""The prompt of the policy: the question, then the results of its calls, each in a turn of its chat template."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LONGEST_REPLY = 1_000_000  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPrompt:
-    """A `PolicyPrompt` and a `ToolPrompt`. The action is the reply itself: the environment reads the calls in it."""
+    """A `PolicyPrompt` and a `ToolPrompt`. The action is the reply itself: the environment parses the calls in it."""
 
     schemas: Sequence[Mapping[str, Any]] = ()
     result_role: str = "user"
-    calls: CallFormat | None = None  # how they are written, where somebody asks what a reply called
+    calls: CallFormat | None = None  # the call format, needed to report the calls of a reply
 
     def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
         return [user(observation.strip())]
@@ -36,11 +36,11 @@ class QuestionPrompt:
     def window(
         self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
     ) -> list[Message]:
-        """Never asked for: `policy.history` must be `full`."""
+        """Never used: `policy.history` must be `full`."""
         return self.opening(instruction, commands)
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
-        """The reply after its thoughts, without white space around it; None if it is empty or absurdly long."""
+        """The reply after its thoughts, without surrounding white space; None if it is empty or absurdly long."""
         text = after_thinking(reply).strip()
         return text if 0 < len(text) <= LONGEST_REPLY else None
 
@@ -68,12 +68,12 @@ class QuestionPrompt:
         return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
 
     def called(self, reply: str) -> int:
-        """The same."""
+        """`rla.envs.prompts.ReadsTranscripts`."""
         return calls_told(reply, self.calls)
 
     def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
-        """In the format of the environment. A call that cannot be written in it stays what it is, so that the
-        environment answers with what is wrong.
+        """In the format of the environment. A call that it cannot express is kept as it is, so that the environment
+        reports the fault.
         """
         pieces = [text] if text else []
         for name, arguments in calls:

@@ -1,9 +1,9 @@
-"""Whether a rewritten question has the answer that its writer claims: shown by programs, never by a model's word.
+"""Whether a rewritten question has the answer that its writer claims: proven by programs, never by a model's word.
 
-    ask       `solvers` programs of the language model, written from the question alone; it is not told the answer
-    run       each in the sandbox; a program that prints a constant and computes nothing is no witness
-    accept    where at least a share of `agreement` of the programs asked for print the claimed number, and among these
-              two are of different text
+    ask       `solvers` programs of the language model, written from the question alone, without the answer
+    run       each in the sandbox; a program that prints a constant and computes nothing does not count
+    accept    if at least a share `agreement` of the requested programs print the claimed number, and at least two of
+              these have different texts
 
 A question that a family has made needs no proof: its answer is computed.
 """
@@ -17,7 +17,6 @@ from typing import Protocol
 from rla.envs.chat_prompts import QUOTED, quoted, user
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Ask
-from rla.envs.views import Message
 from rla.store.records import Task
 from rla_programs.coding.prompts import PublishedProgramPrompt
 from rla_programs.tool.answer_reading import number_in
@@ -26,7 +25,7 @@ from rla_programs.tool.calls import TOOL, ToolCall
 from rla_programs.tool.episode import Caller
 from rla_programs.tool.questions import Question, question_of
 
-WITNESSES = 2  # programs of different text that have to agree, however few are asked for
+WITNESSES = 2  # programs with different texts that have to agree, however few are requested
 NOBODY = "no language model is there to write programs for the question"
 ASKED = (
     "Write a Python 3 program that computes the answer to the question below and prints the number alone. It has to "
@@ -54,13 +53,14 @@ class AnswerProof:
         self._reader = PublishedProgramPrompt()
 
     async def __call__(self, task: Task) -> str:
-        """Why the question is refused; empty where it is proven."""
+        """The reason for refusing the question; empty if it is proven."""
         asked = question_of(task)
         if asked.family is not None:
             return ""
         if self._ask is None:
             return NOBODY
-        replies = await self._ask(program_messages(asked), self._solvers)
+        messages = [user(f"{ASKED}\n\n{quoted({'Question': asked.text})}")]  # the question alone
+        replies = await self._ask(messages, self._solvers)
         read = [self._reader.parse(reply, ()) for reply in replies]
         programs = [program for program in read if program is not None and computes(program)]
         try:
@@ -86,13 +86,8 @@ class AnswerProof:
         return result.text.strip() if result.status == "ok" else ""
 
 
-def program_messages(asked: Question) -> list[Message]:
-    """The question alone."""
-    return [user(f"{ASKED}\n\n{quoted({'Question': asked.text})}")]
-
-
 def computes(program: str) -> bool:
-    """Whether the program does more than to print constants; it is parsed and not run."""
+    """Whether the program does more than print constants; it is parsed and not run."""
     tree = parsed(program)
     return tree is not None and any(_computing(node) for node in ast.walk(tree))
 

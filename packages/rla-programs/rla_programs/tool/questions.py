@@ -1,13 +1,13 @@
 """A question as the payload of a task: its text, and how an answer to it is checked.
 
-| check | `answer` is | an answer is right where |
+| check | `answer` is | an answer is right if |
 |---|---|---|
 | `math` | a value in LaTeX or plain text | both are the same mathematics (`mathematics`) |
 | `exact` | a text | both are the same characters |
 | `number` | a number | both are the same number, however it is written |
 | `choice` | a letter | it is this letter, its option's text, or both |
-| `family` | what the family itself gives | the verifier of the family accepts it (`family`) |
-| `code` | nothing | the program passes the tests of `problem` |
+| `family` | the family's own answer | the verifier of the family accepts it (`family`) |
+| `code` | empty | the program passes the tests of `problem` |
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rla.errors import UserError
 from rla.store.records import Task
 
 NAME = "tool"
-IMPORTED = "imported"  # the scene of questions that no family made
+IMPORTED = "imported"  # the scene of questions without a family
 Check = Literal["math", "exact", "number", "choice", "family", "code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`text` is what the policy reads. `source`: the data source or family that figures are told apart by.
+    """`text` is the question for the policy. `source`: the data source or family by which figures are grouped.
 
-    `family`: what makes the question again (name, levels, seed, index), for those that are generated. `problem`: a
-    coding problem in the layout of `rla_programs.coding.data.problems`, as JSON text. `domain`: the field, if known.
+    `family`: the recipe of a generated question (name, levels, seed, index). `problem`: a coding problem in the layout
+    of `rla_programs.coding.data.problems`, as JSON text. `domain`: the field, if known.
     """
 
     text: str
@@ -44,19 +44,19 @@ class Question:
 
 
 def question_of(task: Task) -> Question:
-    """The question of a task's payload. Raises UserError for a payload that is none."""
+    """The question in a task's payload. Raises UserError for an invalid payload."""
     try:
         found = Question(**json.loads(task.payload))
     except (ValueError, TypeError, RecursionError):
         found = None
     if found is None or not isinstance(found.text, str) or found.check not in get_args(Check):
-        raise UserError(f"task {task.task_id}: its payload is no question of {NAME}; make the tasks again")
+        raise UserError(f"task {task.task_id}: its payload is not a question of {NAME}; make the tasks again")
     return found
 
 
 def task_of_question(question: Question, *, split: str) -> Task:
-    """A change is compared with the questions of its task's scene (`rla.adaptation.candidates`). One scene holds all
-    questions that no family made, because a rewritten one may equal a question of any source.
+    """A change is compared with the questions of its task's scene (`rla.adaptation.candidates`). All questions without
+    a family share one scene, because a rewritten one may equal a question of any source.
     """
     generated = question.family is not None or question.problem is not None
     return root_task(

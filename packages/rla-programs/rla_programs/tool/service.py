@@ -1,4 +1,4 @@
-"""What the episodes of a stage share: one sandbox, for calls and for programs that are answers, and a verifier."""
+"""Shared by the episodes of a stage: one sandbox, for calls and for answers that are programs, and a verifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rla_programs.tool.questions import Question, question_of
 
 
 class ToolService:
-    """`rla.envs.protocols.Service`. Raises UserError where programs cannot be run on this machine."""
+    """`rla.envs.protocols.Service`. Raises UserError if programs cannot be run on this machine."""
 
     def __init__(self, own: ToolParams) -> None:
         self._own = own
@@ -52,7 +52,7 @@ class ToolService:
         )
 
     def figures(self) -> dict[str, float]:
-        """Of the calls; programs that are answers are no calls."""
+        """Figures of the calls; answers that are programs do not count as calls."""
         return self.tool.figures()
 
     async def close(self) -> None:
@@ -61,7 +61,7 @@ class ToolService:
 
 
 class LoneToolEpisode:
-    """An `AwaitedEnvironment` whose sandbox is its own, from the reset to the end."""
+    """An `AwaitedEnvironment` with its own sandbox, from the reset to the end."""
 
     def __init__(self, question: Question, own: ToolParams) -> None:
         self._question, self._own = question, own
@@ -91,7 +91,7 @@ class LoneToolEpisode:
         return answer
 
     def close(self) -> None:
-        """The sandbox is closed by the running event loop, or here where none runs."""
+        """The running event loop closes the sandbox; without one it is closed here."""
         if self._service is None:
             return
         try:

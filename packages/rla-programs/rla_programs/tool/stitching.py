@@ -1,14 +1,14 @@
 """Stitched trajectories: the baseline that real ones are compared with (`arXiv 2510.11701`, section 3.1).
 
-Real: a teacher calls the tool, waits for the result and goes on from it. Stitched: somebody writes the reasoning down
-as if it had been done by hand, and a call takes the place of one of its steps afterwards. Nothing is executed: the true
-value is pasted as the result, whatever the code would print. So there is
+Real: a teacher calls the tool, waits for the result and continues from it. Stitched: the reasoning is written as if
+done by hand, and a call replaces one of its steps afterwards. Nothing is executed: the true value is inserted as the
+result, whatever the code would print. So there is
 
     the value before the call     the text states it, because the step was computed in words
-    code that is a fragment       a chance of `fragments` that it prints nothing, or uses names that only the text has
-    an answer beside the result   the last turn repeats the value of the text and says nothing of a result
+    code that is a fragment       with probability `fragments` it prints nothing, or uses names that only the text has
+    an answer next to the result  the last turn repeats the value of the text and does not mention a result
 
-A policy that clones this learns to state a value that it cannot know and to send code that tells it nothing.
+A policy that clones this learns to state values that it cannot know, and to send code that does not help it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rla_programs.tool.demonstrating import Scripted, as_demonstration, call_rep
 from rla_programs.tool.families.generated import Round
 from rla_programs.tool.questions import question_of
 
-FRAGMENTS = 2 / 3  # of calls whose code does not say what its pasted result says
+FRAGMENTS = 2 / 3  # of calls whose code does not print its inserted result
 PRINTED = "print("
 
 
@@ -32,13 +32,14 @@ def stitched(
 ) -> Demonstration:
     """The stitched trajectory of a question with its right answer. Raises UserError for a question without a teacher.
 
-    `fragments`: the chance of a call that its code is one; with 0 all that is stitched is the text around the calls.
+    `fragments`: the probability that the code of a call is a fragment; with 0 only the text around the calls is
+    stitched.
     """
     asked = question_of(task)
     made = made_of_task(task, asked)
     rng = random.Random(derive(seed, "stitched", task.task_id))
     replies = [
-        call_reply(calls, stitched_code(one, rng, fragments), text=f"Step {number} gives {one.printed}.")
+        call_reply(calls, _stitched_code(one, rng, fragments), text=f"Step {number} gives {one.printed}.")
         for number, one in enumerate(made.rounds, 1)
     ]
     last = f"So it is {made.answer}.\n{final_reply(calls, made.answer)}"
@@ -46,9 +47,9 @@ def stitched(
     return as_demonstration(shown or asked.text, script)
 
 
-def stitched_code(one: Round, rng: random.Random, fragments: float) -> str:
-    """The code of a step: the whole program, or what is left of it. A value that is kept in a name prints nothing; a
-    name that nothing defines is an error.
+def _stitched_code(one: Round, rng: random.Random, fragments: float) -> str:
+    """The code of a step: the complete program, or a fragment of it. An assignment prints nothing; an undefined name is
+    an error.
     """
     head, found, inside = one.program.rpartition(PRINTED)
     if rng.random() >= fragments or not found or not inside.endswith(")"):

@@ -21,10 +21,11 @@ def builtin_questions(
     seed: int,
     split: str,
 ) -> list[Task]:
-    """`count` different questions (fewer where there are no more) as tasks of `split`.
+    """`count` different questions (fewer if there are no more) as tasks of `split`.
 
-    The kinds take turns in their order; one that has no further question is passed over. Held-out questions have texts
-    of their own, so no seed and no level has them in training. Raises UserError for unknown kinds, and for one twice.
+    The kinds alternate in their order; a kind without further questions is skipped. Held-out questions have texts of
+    their own, so they are not in training for any seed or level. Raises UserError for unknown kinds, and for a kind
+    given twice.
     """
     names = tuple(kinds) or DEFAULT
     if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""What the episodes of a trajectory shard did with their tools, as a data frame: a row for each episode."""
+"""The use of tools in the episodes of a trajectory shard, as a data frame with a row for each episode."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TOOL_EPISODES = pl.Schema(
 
 
 def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
-    """Columns of `TOOL_EPISODES`: how many steps, replies that were cut, sampled tokens and calls; calls that were
-    executed, those of them that ran without an error, and the sum of minus the log-probabilities of the tokens.
-    Episodes that the environment broke, or that had no tools, have no row. Raises UserError for a shard that is
-    incomplete or damaged.
+    """Columns of `TOOL_EPISODES`: numbers of steps, replies that were cut, sampled tokens and calls; calls that were
+    executed, and that ran without an error; and the sum of the negative log-probabilities of the tokens. Episodes that
+    the environment broke, or that had no tools, have no row. Raises UserError for a shard that is incomplete or
+    damaged.
     """
     manifest = read_manifest(trajectories, "trajectories")
     verify_shard(trajectories, manifest)

@@ -2,17 +2,16 @@
 
     tool_calls             mean calls of an episode
     tool_calls_ran         share of all calls that ran without an error: status `ok`
-    tool_success           the same of executed calls alone. Those that cannot be read, name no tool, or were one too
-                           many never reach the interpreter
+    tool_success           the same for executed calls only. Calls that cannot be parsed, name an unknown tool, or are
+                           one too many never reach the interpreter
     tool_no_call           share of episodes without a call
     tool_round_tokens      mean sampled tokens of a reply: a round is a reply and the results of its calls
     tool_truncated         share of replies that max_tokens cut
     tool_sampled_entropy   mean over sampled tokens of -log p(token) as it was sampled, in nats: an estimate of the mean
                            entropy, because the expectation of the surprisal of a sample is the entropy
 
-Strong runs think long and call seldom, with calls that run; weak ones call often. A figure is null where there is
-nothing to count. Source of `tool_calls`, `tool_success` and `tool_round_tokens`: Demystifying RL in Agentic
-Reasoning (2025).
+Strong runs think long and call seldom, with calls that run; weak ones call often. A figure is null if there is nothing
+to count. Source of `tool_calls`, `tool_success` and `tool_round_tokens`: Demystifying RL in Agentic Reasoning (2025).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ FOLLOWED = (
 
 
 def tool_figures(episodes: pl.DataFrame) -> dict[str, float | None]:
-    """All figures of rows of `rla_programs.tool.tool_frames.TOOL_EPISODES`; none at all without a row."""
+    """All figures of rows of `rla_programs.tool.tool_frames.TOOL_EPISODES`; empty without a row."""
     if episodes.is_empty():
         return {}
     count = len(episodes)
@@ -69,7 +68,7 @@ def tool_figures(episodes: pl.DataFrame) -> dict[str, float | None]:
 
 
 def tool_figures_by_kind(episodes: pl.DataFrame) -> dict[str, Any]:
-    """`tool_figures`, and under `tool_by_kind` those of each kind of task; nothing where no episode had tools."""
+    """`tool_figures`, and under `tool_by_kind` those of each kind of task; empty if no episode had tools."""
     if episodes.is_empty():
         return {}
     kinds = sorted(episodes["kind"].unique())
@@ -78,8 +77,8 @@ def tool_figures_by_kind(episodes: pl.DataFrame) -> dict[str, Any]:
 
 
 def given_tool_figures(calls: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """The figures of transcripts that tell their calls and nothing else, each as its kind and how many it made: those
-    of `tool_figures_by_kind`, null where tokens or what became of the calls would have to be known.
+    """The figures of transcripts that report only their calls, each given as its kind and number of calls. The keys are
+    those of `tool_figures_by_kind`; figures that need tokens or the outcomes of calls are null.
     """
 
     def figures(counts: Sequence[int]) -> dict[str, float | None]:

@@ -1,8 +1,8 @@
 """An engine on a node of the cluster: one actor, whose process holds engines and lends them to stages (`Seats`).
 
-A stage opens a lease on its weights, hands requests in, and waits for replies in a call that is always open. A stage
-that is killed does not say so: a lease whose stage has not asked for replies for LEASE seconds ends. What a stage that
-was merely slow finds then is `LeaseOver`; it opens the lease again and asks again, with the same seeds.
+A stage opens a lease on its weights, submits requests, and collects replies with a long poll. A killed stage cannot say
+goodbye, so a lease expires if its stage has not polled for LEASE seconds. A stage that was merely slow then gets
+`LeaseOver`: it opens the lease again and repeats its requests with the same seeds.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.seats import Seats
 from rla_ray.engines.weights import model_from_files, visible
 
-LEASE = 15.0  # seconds without a call of the stage; less than `Seats` waits for other weights
-WAIT = 5.0  # seconds after which a call for replies returns without any
+LEASE = 15.0  # seconds without a poll after which a lease expires; less than `Seats` waits for other weights
+WAIT = 5.0  # seconds after which a poll returns without replies
 TICK = 1.0
 
 
 class LeaseOver(Exception):
-    """The stage holds no lease here: it was silent for too long, or the engine has started again."""
+    """The stage holds no lease here: it was silent for too long, or the engine has restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What a stage learns when it opens a lease. `context` None: the engine is in use with other weights."""
+    """The result of opening a lease. `context` is the context length in tokens, or None if the engine is in use with
+    other weights.
+    """
 
     context: int | None = None
-    lacking: bool = False  # the weights are not on this node: send them along
+    lacking: bool = False  # the weights are not on this node: send the files
     error: Exception | None = None
     devices: tuple[UsedDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """To one request: its completions, or why there are none."""
+    """The reply to one request: its completions, or the error that prevented them."""
 
     number: int
     completions: list[Completion] | None = None
@@ -56,7 +58,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a stage learns when it asks for replies. `wanted`: another stage waits for this engine."""
+    """The result of a poll. `wanted`: another stage waits for this engine."""
 
     replies: list[Reply]
     wanted: bool = False
@@ -64,13 +66,13 @@ class Heard:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A stage's hold on an engine, and its requests."""
+    """A stage's hold on an engine, and the stage's requests."""
 
     digest: str  # of the weights
     ready: asyncio.Future[Generator | None]
     over: asyncio.Event = field(default_factory=asyncio.Event)
     heard: float = field(default_factory=time.monotonic)
-    waiting: int = 0  # calls for replies that are open
+    waiting: int = 0  # polls in progress
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     replies: list[Reply] = field(default_factory=list)
     some: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,7 +83,7 @@ class Lease:
 
 
 class EngineActor:
-    """All methods are called through Ray, on the actor's event loop."""
+    """The methods are called through Ray and run on the actor's event loop."""
 
     def __init__(self) -> None:
         self._seats = Seats(one_awake=bool(devices_of_ray_worker()[0].gpu))
@@ -94,8 +96,8 @@ class EngineActor:
     async def open(
         self, stage: str, wanted: Wanted, digest: str, code: str, files: Mapping[str, Any] | None = None
     ) -> Opened:
-        """Lend the wanted weights to a stage. `digest`: of the weights; `code`: of the stage's rla. `files`: references
-        to the model's files, for a node that has it not.
+        """Lend the wanted weights to a stage. `digest` is the digest of the weights and `code` the digest of the
+        stage's rla. `files` are references to the model's files, for a node that does not have them.
         """
         if self._watch is None:
             self._watch = asyncio.create_task(self._end_silent())
@@ -110,7 +112,7 @@ class EngineActor:
             lease = self._leases[stage] = Lease(digest=digest, ready=asyncio.get_running_loop().create_future())
             lease.holder = asyncio.create_task(self._hold(stage, wanted, lease))
             engine = await lease.ready
-        except Exception as error:  # the stage is told, whatever it is
+        except Exception as error:  # reported to the stage, whatever it is
             self._leases.pop(stage, None)
             return Opened(error=as_told(error))
         if engine is None:
@@ -122,10 +124,10 @@ class EngineActor:
         return Opened(context=engine.context, devices=devices_of_ray_worker())
 
     async def submit(self, stage: str, requests: Sequence[tuple[int, Request]], gone: Sequence[int | str]) -> None:
-        """Take requests by number; of `gone`, numbers are requests that nobody waits for, names are ended sessions."""
+        """Accept numbered requests. In `gone`, a number cancels a request and a string ends a session."""
         lease = self._leases.get(stage)
         if lease is None or not lease.ready.done():
-            return  # the stage learns it where it asks for replies
+            return  # the stage learns of it at its next poll
         lease.heard = time.monotonic()
         engine = lease.ready.result()
         assert engine is not None
@@ -140,7 +142,7 @@ class EngineActor:
             lease.tasks[number] = task
 
     async def replies(self, stage: str) -> Heard:
-        """What has been answered since the last call; after WAIT seconds nothing. Raises LeaseOver."""
+        """Everything answered since the last poll, or nothing after WAIT seconds. Raises LeaseOver."""
         lease = self._leases.get(stage)
         if lease is None or not lease.ready.done():
             raise LeaseOver(stage)
@@ -158,7 +160,7 @@ class EngineActor:
         return Heard(found, wanted=any(not other.ready.done() for other in others))
 
     async def close(self, stage: str) -> None:
-        """End a stage's lease, and what it has asked for."""
+        """End a stage's lease and cancel its requests."""
         lease = self._leases.pop(stage, None)
         self._models.pop(stage, None)
         if lease is None:
@@ -174,8 +176,8 @@ class EngineActor:
             lease.ready.set_result(None)
 
     async def sleep(self, among: int) -> bool:
-        """Give the engines' memory back until the next lease. False where a stage uses them. `among`: so many are told
-        to at once.
+        """Release the engines' memory until the next lease. False if a stage uses them. `among`: how many engines are
+        told to sleep at once.
         """
         try:
             self._asleep = not self._leases and await self._seats.sleep(among)
@@ -185,14 +187,14 @@ class EngineActor:
         return self._asleep
 
     def _end_where_dead(self) -> None:
-        """An engine whose own processes have ended never answers again: without it this process is of no use. Ray
-        starts another one, and the stage asks that for what it had asked here.
+        """If the engine's own processes have died, it never answers again and this process is useless, so exit. Ray
+        starts a replacement, and the stage repeats its requests there.
         """
         if self._seats.dead:
             os._exit(1)
 
     async def state(self) -> dict[str, Any]:
-        """Where it stands and what it does. `node`: Ray's name of it; one host may have several."""
+        """The state for `rla engines list`. `node` is Ray's node id; one host may run several nodes."""
         import ray
 
         return {
@@ -207,14 +209,14 @@ class EngineActor:
         }
 
     async def _hold(self, stage: str, wanted: Wanted, lease: Lease) -> None:
-        """A task of its own has the lease: what enters a context has to leave it."""
+        """Hold the lease in a task of its own, because a context has to be left by the task that entered it."""
         try:
             async with self._seats.lease(wanted, lease) as engine:
                 if not lease.ready.done():
                     lease.ready.set_result(engine)
                 if engine is not None:
                     await lease.over.wait()
-        except Exception as error:  # whatever an engine's start raises is the stage's to know
+        except Exception as error:  # errors of an engine's start are reported to the stage
             self._end_where_dead()
             if lease.ready.done():
                 raise
@@ -225,7 +227,7 @@ class EngineActor:
             reply = Reply(number, completions=await engine.generate(request))
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the stage is told, and the engine goes on
+        except Exception as error:  # reported to the stage; the engine goes on
             self._end_where_dead()
             reply = Reply(number, error=as_told(error))
         finally:
@@ -242,8 +244,8 @@ class EngineActor:
 
 
 def as_told(error: BaseException) -> Exception:
-    """The exception for another process: what a Generator may raise keeps its kind, a defect is a RuntimeError. All of
-    them can be pickled.
+    """An exception that can be pickled for another process. Errors that a Generator may raise keep their type; any
+    other becomes a RuntimeError.
     """
     if isinstance(error, ContextOverflow):
         return error

@@ -1,4 +1,4 @@
-"""Digests of the bases that adapters lie over: equal for weights that an engine cannot tell apart."""
+"""Digests of the base models under adapters, equal for weights that an engine cannot tell apart."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from rla.models.adapters import Parts
 
 
 def base_digest(parts: Parts, *, dtype: str) -> str:
-    """Equal for bases that an engine of this precision cannot tell apart, whichever files and precision they lie in.
+    """Digest of a base model in precision `dtype`. It does not depend on how the files split the weights, nor on the
+    precision that they are stored in.
 
-    Raises UserError for a file that cannot be read.
+    Raises UserError if a file cannot be read.
     """
     if not parts.weights:
         return str(parts.base)
@@ -23,8 +24,8 @@ def base_digest(parts: Parts, *, dtype: str) -> str:
 
 
 def file_state(file: Path) -> tuple[int, int, int]:
-    """Another one where a file was replaced or written to: node, time, size."""
-    stat = file.stat()  # through links: the files of a run's first weights are the same in every iteration
+    """Inode, modification time and size: they change if the file is replaced or written to."""
+    stat = file.stat()  # follows links: all iterations of a run share the files of the first weights
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

@@ -1,7 +1,7 @@
-"""A Ray cluster and the engines that stand on it.
+"""A Ray cluster and the engines on it.
 
-Engines are detached actors with names, so that they outlive the stage that started them and the next stage finds them.
-The name holds a fingerprint of the code: an engine of other code is not asked.
+Engines are detached actors with names, so they outlive the stage that started them and the next stage finds them. The
+name holds a fingerprint of the code, so a stage never uses an engine that runs other code.
 
     rla-<fingerprint>-<backend>-<GPUs of each>-<number>
 """
@@ -19,12 +19,12 @@ from rla_ray.code_digest import code_digest
 from rla_ray.connection import NAMESPACE, connected
 
 PREFIX = "rla-"
-CALLS = 4096  # that an engine may have open at once: stages, each with one that waits for replies
-# That an engine of one GPU reserves of it, more than half, so that each has its own. A training worker reserves the
-# rest, and uses all of it while the engine sleeps.
+CALLS = 4096  # concurrent calls of an engine: each stage that uses it keeps one poll open
+# The share of a GPU that an engine reserves: more than half, so that no two share one. A training worker reserves the
+# rest, and uses the whole GPU while the engine sleeps.
 ENGINE_SHARE = 0.6
-ANSWER = 60.0  # seconds in which an engine that lives says how it is, whatever it does
-AT_ONCE = 5.0  # seconds in which one that has nothing heavy to do says it
+ANSWER = 60.0  # seconds within which a live engine reports its state, even under load
+AT_ONCE = 5.0  # seconds within which an idle engine does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,13 @@ class EngineActorRef:
     handle: Any
 
 
-def engine_stem(config: GeneratorConfig) -> str:
-    """What the names of engines of this code and these parameters begin with."""
+def _engine_stem(config: GeneratorConfig) -> str:
+    """The prefix of the names of engines with this code and these parameters."""
     return f"{PREFIX}{code_digest()[:12]}-{config.engine_name}-{config.tensor_parallel}-"
 
 
 def wanted_count(nodes: Sequence[Mapping[str, float]], config: GeneratorConfig) -> int:
-    """How many engines a cluster is to have whose nodes have these resources. Raises UserError where none fits."""
+    """How many engines to run on nodes with these resources. Raises UserError if no node has room for one."""
     gpus, each = [int(node.get("GPU", 0)) for node in nodes], config.tensor_parallel
     most = sum(count // each for count in gpus) if any(gpus) else len(nodes)
     if any(gpus) and not most:
@@ -57,33 +57,33 @@ def wanted_count(nodes: Sequence[Mapping[str, float]], config: GeneratorConfig) 
     return config.own.replicas or max(most, 1)
 
 
-def living_nodes(ray: Any) -> list[dict[str, Any]]:
-    """The nodes, in an order that stays."""
+def _living_nodes(ray: Any) -> list[dict[str, Any]]:
+    """The nodes that are alive, in a stable order."""
     return sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
 
 
 def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
-    """The engines of these parameters: those that stand already, and the rest started.
+    """The engines of these parameters: those that already run, and the rest newly started.
 
-    With GPUs, Ray chooses where an engine stands, and engines of other parameters that nobody uses end where they hold
-    the GPUs that are wanted. Without, engines are spread over the nodes in turn. One whose node dies starts again on
-    another, where there is room; engines that live are asked before those that wait for room.
+    With GPUs, Ray chooses the nodes, and idle engines of other parameters end if they hold GPUs that are needed.
+    Without GPUs, engines are assigned to the nodes in turn. If a node dies, its engine restarts on another node that
+    has room. Engines that respond are used before engines that still wait for room.
     """
     from rla_ray.engines.actor import EngineActor
 
-    nodes = living_nodes(ray)
-    count, stem = wanted_count([node["Resources"] for node in nodes], config), engine_stem(config)
+    nodes = _living_nodes(ray)
+    count, stem = wanted_count([node["Resources"] for node in nodes], config), _engine_stem(config)
     gpus = config.tensor_parallel if any(node["Resources"].get("GPU") for node in nodes) else 0
     known = known_engines(ray)
     found = answering(ray, [engine for engine in known if engine.name.startswith(stem)])[:count]
     missing = count - len(found)
     if gpus and ray.available_resources().get("GPU", 0) < missing * gpus:
-        end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
+        _end_unused(ray, [engine for engine in known if not engine.name.startswith(stem)])
     taken, make = {engine.name for engine in found}, ray.remote(EngineActor)
     names = [f"{stem}{number}" for number in range(count)]
     for number, name in enumerate([name for name in names if name not in taken][:missing], start=len(found)):
         node = str(nodes[number % len(nodes)]["NodeID"])
-        where = {"scheduling_strategy": "SPREAD"} if gpus else rather_on(node)
+        where = {"scheduling_strategy": "SPREAD"} if gpus else _rather_on(node)
         options = make.options(
             name=name,
             namespace=NAMESPACE,
@@ -99,24 +99,24 @@ def stood_engines(ray: Any, config: GeneratorConfig) -> list[EngineActorRef]:
     return found
 
 
-def rather_on(node: str) -> dict[str, Any]:
-    """Options of an actor that stands on this node while it lives, and on any other afterwards.
+def _rather_on(node: str) -> dict[str, Any]:
+    """Options for an actor that prefers `node`, and runs on any other once that node is dead.
 
-    Ray's soft node affinity does the same for actors that reserve a core. Where one reserves none, Ray 2.60 may choose
-    another node although this one lives.
+    Ray's soft node affinity does this only for actors that reserve a CPU. Without one, Ray 2.60 may choose another node
+    even though this one is alive.
     """
     label = "ray.io/node-id"
     return {"label_selector": {label: node}, "fallback_strategy": [{"label_selector": {label: f"!{node}"}}]}
 
 
 def answering(ray: Any, engines: Sequence[EngineActorRef], *, timeout: float = AT_ONCE) -> list[EngineActorRef]:
-    """Those that answer within `timeout` seconds: they live, and hold what they need."""
+    """The engines that answer within `timeout` seconds: they are alive and hold their resources."""
     states = engine_states(ray, engines, timeout=timeout)
     return [engine for engine in engines if states[engine.name] is not None]
 
 
-def end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
-    """End those that no stage uses."""
+def _end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
+    """End the engines that no stage uses."""
     states = engine_states(ray, engines, timeout=AT_ONCE)
     for engine in engines:
         state = states[engine.name]
@@ -125,7 +125,7 @@ def end_unused(ray: Any, engines: Sequence[EngineActorRef]) -> None:
 
 
 def known_engines(ray: Any) -> list[EngineActorRef]:
-    """All engines that stand on the cluster, those of other code too."""
+    """All engines on the cluster, including those that run other code."""
     listed = ray.util.list_named_actors(all_namespaces=True)
     names = sorted(row["name"] for row in listed if row["namespace"] == NAMESPACE and row["name"].startswith(PREFIX))
     found = []
@@ -133,14 +133,14 @@ def known_engines(ray: Any) -> list[EngineActorRef]:
         try:
             found.append(EngineActorRef(name=name, handle=ray.get_actor(name, namespace=NAMESPACE)))
         except ValueError:
-            continue  # it ended since it was listed
+            continue  # it has ended since it was listed
     return found
 
 
 def engine_states(
     ray: Any, engines: Sequence[EngineActorRef], *, timeout: float = ANSWER
 ) -> dict[str, dict[str, Any] | None]:
-    """What each engine says of itself, None of one that does not answer within `timeout` seconds."""
+    """The state that each engine reports, by name; None if it does not answer within `timeout` seconds."""
     from ray.exceptions import RayError
 
     asked = {engine.name: engine.handle.state.remote() for engine in engines}
@@ -155,7 +155,7 @@ def engine_states(
 
 
 def ended_engines(ray: Any) -> list[str]:
-    """End all engines of the cluster, whoever uses them. Their names."""
+    """End all engines of the cluster, even those in use. Returns their names."""
     found = known_engines(ray)
     for engine in found:
         ray.kill(engine.handle)
@@ -163,8 +163,8 @@ def ended_engines(ray: Any) -> list[str]:
 
 
 def worker_share(ray: Any, config: GeneratorConfig) -> float:
-    """What each training worker may reserve of a GPU: what the engines leave where each GPU has one, which sleeps; else
-    a whole GPU, and the engines end. Raises UserError where they may not sleep.
+    """The share of a GPU that each training worker reserves. If there is a sleeping engine on each GPU, it is the rest
+    of the GPU. Otherwise it is a whole GPU, and the engines end. Raises UserError if `generator.own.sleep` is false.
     """
     known = known_engines(ray)
     if config.backend != "ray" or not known:
@@ -174,7 +174,7 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
             "generator.own.sleep: false, and the workers of launch.training: ray need the GPUs of the engines; set it "
             "to true, or train elsewhere (launch.training)"
         )
-    gpus = int(sum(node["Resources"].get("GPU", 0) for node in living_nodes(ray)))
+    gpus = int(sum(node["Resources"].get("GPU", 0) for node in _living_nodes(ray)))
     if config.tensor_parallel == 1 and len(answering(ray, known, timeout=ANSWER)) == len(known) == gpus:
         return round(1 - ENGINE_SHARE, 4)
     ended_engines(ray)
@@ -182,9 +182,9 @@ def worker_share(ray: Any, config: GeneratorConfig) -> float:
 
 
 def engines_asleep(config: GeneratorConfig) -> None:
-    """Have all engines that stand give their memory back, before something else takes it.
+    """Make all engines release their memory before something else uses it.
 
-    Raises UserError where a stage uses one for longer than `generator.own.patience`.
+    Raises UserError if a stage uses one of them for longer than `generator.own.patience`.
     """
     if config.backend != "ray" or not config.own.sleep:
         return
@@ -201,11 +201,11 @@ def engines_asleep(config: GeneratorConfig) -> None:
             try:
                 if not ray.get(calls[engine.name], timeout=0):
                     left.append(engine)
-            except GetTimeoutError:  # it waits for room, or it is starting
-                if engine.name in holding_memory(ray):
+            except GetTimeoutError:  # it is starting, or waits for room
+                if engine.name in _holding_memory(ray):
                     left.append(engine)
             except RayError:
-                continue  # an engine that is lost holds nothing
+                continue  # a lost engine holds no memory
         awake = left
         if awake and time.monotonic() > until:
             raise UserError(
@@ -215,8 +215,8 @@ def engines_asleep(config: GeneratorConfig) -> None:
         time.sleep(1.0 if awake else 0.0)
 
 
-def holding_memory(ray: Any) -> set[str]:
-    """Names of engines that have a process: the others wait for room."""
+def _holding_memory(ray: Any) -> set[str]:
+    """Names of the engines that have a process; the others still wait for room."""
     from ray._private.state import actors
 
     return {str(actor["Name"]) for actor in actors().values() if actor["State"] == "ALIVE"}

@@ -1,4 +1,4 @@
-"""What an engine that is kept has to be able to do, and how one is made."""
+"""The interface of an engine that stays loaded between stages, and the function that makes one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """A Generator that takes other weights while it runs."""
+    """A Generator that can load other weights while it runs."""
 
     context: int
 
@@ -31,27 +31,28 @@ class Engine(Protocol):
 
 
 class Base(Engine, Protocol):
-    """An engine whose weights are a base that adapters are put over."""
+    """An engine that keeps a base model loaded and puts adapters over it."""
 
     def over(self, adapter: Adapter | None, *, stop_ids: Collection[int]) -> Generator: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a lease asks for."""
+    """The weights and the engine that a lease asks for."""
 
     model: str
     config: GeneratorConfig
     stop_ids: tuple[int, ...]
     seed: int
-    end_id: int = 0  # that ends a reply of `scripted`
+    end_id: int = 0  # the token that ends a reply of the `scripted` backend
 
 
 @runtime_checkable
 class Sleeps(Protocol):
-    """An engine that can give its GPUs' memory back without ending."""
+    """An engine that can release its GPUs' memory without ending."""
 
-    async def sleep(self, among: int) -> bool: ...  # of so many at once; whether it still has its weights
+    # `among`: how many sleep at once; returns whether it still has its weights
+    async def sleep(self, among: int) -> bool: ...
 
     async def wake(self) -> None: ...
 
@@ -60,7 +61,7 @@ Make = Callable[[Wanted], Engine]
 
 
 def make_engine(wanted: Wanted) -> Engine:
-    """The engine of the wanted backend; one of vLLM can sleep."""
+    """Make an engine of the wanted backend. An engine of vLLM can sleep."""
     from rla.llm.factory import make_transformers
 
     if wanted.config.backend == "scripted":
@@ -73,10 +74,10 @@ def make_engine(wanted: Wanted) -> Engine:
 
 
 class KeptScripted(ScriptedGenerator):
-    """Without weights there is nothing to change."""
+    """The scripted engine. It has no weights, so there are none to change."""
 
     async def reload(self, model: str, *, stop_ids: Collection[int]) -> None:
-        """All models reply alike."""
+        """Nothing to do: all models give the same replies."""
 
     def forget(self) -> None:
-        """Nothing is cached."""
+        """Nothing to do: there is no cache."""

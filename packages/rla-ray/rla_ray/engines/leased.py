@@ -1,4 +1,4 @@
-"""What a stage knows of the engines on a cluster that it uses, and of the requests that they have."""
+"""A stage's view of the engines that it uses on a cluster, and of the requests that they hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rla_ray.engines.cluster import EngineActorRef
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request that is not answered, and the engine that has it."""
+    """An unanswered request, and the engine that has it."""
 
     request: Request
     future: asyncio.Future[list[Completion]]
@@ -22,22 +22,22 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class PoolEngine:
-    """An engine as this stage sees it. `open`: it holds the lease; `asked`: numbers of its unanswered requests."""
+    """An engine as seen by this stage. `open`: the stage holds the lease; `asked`: its unanswered requests."""
 
     ref: EngineActorRef
     open: bool = False
-    opening: Any = None  # the call that opens the lease, where it is under way
+    opening: Any = None  # the call that opens the lease, while it is in progress
     asked: set[int] = field(default_factory=set)
     requests: list[tuple[int, Request]] = field(default_factory=list)  # not sent yet
     gone: list[int | str] = field(default_factory=list)
 
     def leased(self, devices: tuple[UsedDevice, ...]) -> None:
-        """The stage has the engine, and uses what it stands on."""
+        """The stage has got the lease; record the devices that the engine uses."""
         self.open = True
         USED.begin(self.ref.name, devices)
 
     def left(self) -> list[int]:
-        """The stage has it no more; the numbers of what it had not answered, in order."""
+        """The stage has lost the engine. Returns the numbers of its unanswered requests, in order."""
         self.open = False
         USED.end(self.ref.name)
         numbers, self.asked = sorted(self.asked), set()

@@ -1,9 +1,9 @@
-"""The stage's end of the engines on a cluster: one Generator over all of them.
+"""The stage's side of the engines on a cluster: one Generator over all of them.
 
-A session's requests go to the engine that had its last one, whose cache knows the prompt, unless that engine is LAG
-requests behind the one with the fewest; others go to that one. Requests carry their seeds, so which engine answers
-leaves no trace. What an engine that is lost had not answered is asked of the others. What the coroutines of a turn of
-the event loop ask for goes to each engine in one call.
+The requests of a session go to the engine that served its last one, which has the prompt in its cache. If that engine
+is LAG requests behind the least busy one, the session moves there. Requests carry their seeds, so the output does not
+depend on which engine answers. Unanswered requests of a lost engine are sent to other engines. Requests made within one
+turn of the event loop go to each engine in one call.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from rla_ray.engines.leased import Asked, PoolEngine
 from rla_ray.engines.seats import weights_of
 from rla_ray.engines.weights import put_files
 
-LAG = 16  # requests by which an engine may be behind before it loses its sessions to another
-TOGETHER = 8.0  # seconds in which engines that start together are waited for; less than a lease lasts unused
-RETRY = 1.0  # seconds between looks at an engine that is lost or in use
-QUIET = 2.0  # seconds without a question after which a stage lends its engines out
+LAG = 16  # requests by which an engine may be behind before its sessions move to another
+TOGETHER = 8.0  # seconds to wait for engines that start together; less than an unused lease lasts
+RETRY = 1.0  # seconds between checks of an engine that is lost or in use
+QUIET = 2.0  # seconds without a request after which a stage lends its engines out
 
 
 def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int) -> RayGenerator:
-    """The engines of the cluster with these weights in place, started where they do not stand yet.
+    """The engines of the cluster with these weights loaded, started if they do not run yet.
 
-    Raises UserError without a cluster, and for what the engines refuse. Not to be called in an event loop.
+    Raises UserError if there is no cluster, or if the engines refuse the model. Must not be called inside an event
+    loop.
     """
     ray = connected(config.own.address)
     wanted = Wanted(
         model=str(Path(model).resolve()) if Path(model).is_dir() else str(model),
-        config=standing_alone(config),
+        # the parameters of one engine, as if it ran in the stage's own process
+        config=replace(config, backend=config.own.engine, own=None),
         stop_ids=tuple(sorted(chat.stop_ids)),
         seed=seed,
         end_id=chat.end_id,
@@ -53,13 +55,8 @@ def cluster_engines(config: GeneratorConfig, *, model: Path | str, chat: ChatFor
     return RayGenerator(ray, stood_engines(ray, config), wanted=wanted, patience=config.own.patience)
 
 
-def standing_alone(config: GeneratorConfig) -> GeneratorConfig:
-    """The parameters of an engine on the cluster: those that it would have in the stage's own process."""
-    return replace(config, backend=config.own.engine, own=None)
-
-
 class RayGenerator:
-    """Generator over the engines of a cluster. One event loop uses it from its first request to `close`."""
+    """Generator over the engines of a cluster. One event loop uses it, from its first request to `close`."""
 
     def __init__(self, ray: Any, engines: Iterable[EngineActorRef], *, wanted: Wanted, patience: float) -> None:
         self._ray, self._wanted, self._patience = ray, wanted, patience
@@ -74,13 +71,14 @@ class RayGenerator:
         self._due = False
         self._lost: Exception | None = None
         self._unplaced: set[int] = set()
-        self._in_use = self._asked_at = time.monotonic()  # an engine said that it is in use; somebody asked something
-        self._why = ""  # what an engine said that could not be had
+        # when an engine last reported that it is in use, and when the last request came
+        self._in_use = self._asked_at = time.monotonic()
+        self._why = ""  # the reason that an engine gave for failing to open a lease
         self.context = self._open_first()
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and UserError
-        where no engine is left.
+        if no engine is left.
         """
         check_request(request, context=self.context)
         if self._lost is not None:
@@ -103,14 +101,14 @@ class RayGenerator:
                     self._flush_soon()
 
     def release(self, session: str) -> None:
-        """Give up what is kept for a session."""
+        """Discard the cached state of a session."""
         home = self._homes.pop(session, None)
         if home is not None:
             home.gone.append(session)
             self._flush_soon()
 
     def close(self) -> None:
-        """Give the engines back; they stay."""
+        """Return the engines to the cluster, where they stay loaded."""
         self._lost = UserError("generator.backend ray: the engines were given back")
         for task in self._tasks:
             if not task.get_loop().is_closed():
@@ -118,11 +116,11 @@ class RayGenerator:
         for engine in self._engines:
             engine.left()
         closing = [engine.ref.handle.close.remote(self._stage) for engine in self._engines]
-        if closing:  # so that whoever lists the engines next, through another handle, sees them free
+        if closing:  # so that the next `rla engines list`, through other handles, sees them free
             self._ray.wait(closing, num_returns=len(closing), timeout=AT_ONCE)
 
     def _open_first(self) -> int:
-        """Wait for the first engine that can be had; the others are waited for while it works. Its context.
+        """Wait for the first engine and return its context length in tokens. The other engines join while it works.
 
         Raises UserError.
         """
@@ -134,12 +132,12 @@ class RayGenerator:
                 return next(filter(None, contexts))
             time.sleep(RETRY)
         raise UserError(
-            f"generator.backend ray: in {self._patience:.0f} seconds no engine could be had: all {len(self._engines)} "
-            f"are lost, or find no room{self._why}; see `rla engines list`; `rla engines stop` ends those of others"
+            f"generator.backend ray: in {self._patience:.0f} seconds no engine was available: all {len(self._engines)} "
+            f"are lost, or have no room{self._why}; see `rla engines list`; `rla engines stop` ends all"
         )
 
     def _opening(self, engine: PoolEngine) -> Any:
-        """The call that opens the lease on an engine."""
+        """The call that opens the lease on an engine, started if necessary."""
         if engine.opening is None:
             engine.opening = engine.ref.handle.open.remote(
                 self._stage, self._wanted, self._digest, code_digest(), self._files
@@ -147,7 +145,9 @@ class RayGenerator:
         return engine.opening
 
     def _opened(self, engine: PoolEngine) -> int | None:
-        """The context of an engine whose call has ended; None of one that is lost, in use, or has to be asked again."""
+        """The context length of an engine whose opening call has ended; None if it is lost, in use, or must be asked
+        again.
+        """
         from ray.exceptions import RayError
 
         try:
@@ -158,10 +158,12 @@ class RayGenerator:
             engine.opening = None
 
     def _noted(self, engine: PoolEngine, answer: Opened) -> int | None:
-        """Send weights along from now on where they are lacking. Raises what an engine refuses: all others would."""
+        """Send the files with the next call if the engine lacks the weights. Raises the engine's refusal, because all
+        others would refuse as well.
+        """
         if isinstance(answer.error, UserError):
             raise answer.error
-        if answer.error is not None:  # of this engine alone: its disk is full, or its GPU is taken
+        if answer.error is not None:  # only this engine's problem: its disk is full, or its GPU is taken
             self._why = f"; {engine.ref.name} said: {first_line(answer.error)}"
             return None
         if answer.context is None and not answer.lacking:
@@ -173,7 +175,7 @@ class RayGenerator:
         return answer.context
 
     def _place(self, number: int, asked: Asked) -> None:
-        """Give a request to an engine, or keep it until there is one."""
+        """Assign a request to an engine, or keep it until one is available."""
         engine = self._choose(asked.request.session)
         asked.engine = engine
         if engine is None:
@@ -208,7 +210,7 @@ class RayGenerator:
                 engine.requests, engine.gone = [], []
 
     async def _listen(self, engine: PoolEngine) -> None:
-        """Act on an engine's replies, and have it back when it was lost, for as long as the stage runs."""
+        """Handle an engine's replies, and reopen its lease after a loss, for as long as the stage runs."""
         from ray.exceptions import RayError
 
         while True:
@@ -224,7 +226,7 @@ class RayGenerator:
             except (RayError, LeaseOver):
                 self._give_up(engine)
                 await asyncio.sleep(RETRY)
-            except (UserError, ValueError, RuntimeError) as error:  # what `_noted` raises
+            except (UserError, ValueError, RuntimeError) as error:  # raised by `_noted`
                 self._fail(error)
                 return
 
@@ -239,15 +241,15 @@ class RayGenerator:
             asked.future.set_result(reply.completions)
 
     def _can_spare(self, engine: PoolEngine) -> bool:
-        """Whether another stage may have it: two stages with different weights have half of the engines each, as far as
-        both have something to ask.
+        """Whether the engine can go to another stage. Two stages with different weights get half of the engines each,
+        as long as both have requests.
         """
         held = sum(one.open for one in self._engines)
         quiet = not self._asked and time.monotonic() > self._asked_at + QUIET
         return held > (len(self._engines) + 1) // 2 or (quiet and not engine.gone)
 
     async def _reopen(self, engine: PoolEngine) -> None:
-        """Raises RayError for an engine that is not back yet, UserError for what it refuses."""
+        """Open the lease of a lost engine again. Raises RayError if it is not back yet, UserError if it refuses."""
         while not engine.open:
             if not self._asked:
                 await asyncio.sleep(RETRY)
@@ -264,12 +266,12 @@ class RayGenerator:
             self._place(number, self._asked[number])
 
     def _give_up(self, engine: PoolEngine) -> None:
-        """Ask the others for what an engine has not answered."""
+        """Send the unanswered requests of a lost engine to the others."""
         for number in engine.left():
             self._place(number, self._asked[number])
 
     async def _despair(self) -> None:
-        """End the stage where no engine could be had for as long as it may wait."""
+        """Raise UserError if no engine was available for `patience` seconds."""
         since = time.monotonic()
         while time.monotonic() < since + self._patience:
             await asyncio.sleep(RETRY)
@@ -279,7 +281,7 @@ class RayGenerator:
         self._fail(
             UserError(
                 f"generator.backend ray: all engines were lost for {self._patience:.0f} seconds{self._why}; see `rla "
-                "engines list`, mend the cluster and call the stage again: it goes on where it stopped"
+                "engines list`, repair the cluster and call the stage again: it continues where it stopped"
             )
         )
 

@@ -1,8 +1,8 @@
-"""The engines that are kept: one for each architecture, and at any time one set of weights in each.
+"""The engines that a process keeps: one per architecture, each with one set of weights at a time.
 
-Models of equal config.json share an engine. A lease names the weights; while one is out, others of the same weights may
-join it, and those of other weights wait for it to end. With `generator.lora: adapter` the weights of an engine are a
-base, which stays: each lease has its adapter, and leases of different adapters run side by side.
+Models with equal config.json share an engine. A lease names the weights. While it lasts, leases of the same weights may
+join it, and leases of other weights wait for it to end. With `generator.lora: adapter` the engine keeps the base, each
+lease brings its adapter, and leases of different adapters run side by side.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BUSY_SECONDS = 20.0  # that a lease of other weights is waited for: a killed stage's ends in a moment
-# Keys of config.json that say where a model comes from, not what it is.
+BUSY_SECONDS = 20.0  # seconds to wait for a lease of other weights: that of a killed stage expires soon
+# Keys of config.json that name the origin of a model and not its architecture.
 NAMES = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """An engine, what it was made with, and who uses it."""
+    """An engine, the config that it was made with, and its users."""
 
     engine: Engine
     config: GeneratorConfig
@@ -53,8 +53,8 @@ class Seat:
 
 
 class Seats:
-    """All engines of a process. `make` builds one; the default starts the config's backend. `one_awake`: the others
-    sleep, as on a GPU, whose memory one engine takes.
+    """All engines of a process. `make` builds one; the default starts the config's backend. With `one_awake` all others
+    sleep, because one engine fills the GPU.
     """
 
     def __init__(self, make: Make | None = None, *, one_awake: bool = False) -> None:
@@ -64,17 +64,17 @@ class Seats:
 
     @asynccontextmanager
     async def lease(self, wanted: Wanted, user: object) -> AsyncIterator[Generator | None]:
-        """The engine with the wanted weights in place, or the wanted adapter over its base; None where it is in use
-        with others.
+        """The engine with the wanted weights, or with the wanted adapter over its base. None if the engine is in use
+        with other weights.
 
-        Raises UserError for a model or parameters that no engine can be made of.
+        Raises UserError if no engine can be made of this model or these parameters.
         """
-        # Weights that were not met before are read in full, where nothing is recorded of them or they are a base: other
-        # leases go on meanwhile.
+        # In a thread, so that other leases go on: new weights without a recorded digest, and new bases, are read in
+        # full.
         found = await asyncio.to_thread(found_in, wanted)
         seat = await self._take(wanted, found, user)
         try:
-            yield None if seat is None else generator_of(seat, wanted, found)
+            yield None if seat is None else _generator_of(seat, wanted, found)
         finally:
             if seat is not None:
                 seat.users.discard(user)
@@ -82,19 +82,19 @@ class Seats:
                     seat.changed.notify_all()
 
     def close(self) -> None:
-        """End every engine."""
+        """End all engines."""
         for seat in self._seats.values():
             seat.engine.close()
         self._seats.clear()
 
     @property
     def dead(self) -> bool:
-        """Whether an engine's own processes have ended: it will never answer again."""
+        """Whether an engine's own processes have died, so that it will never answer again."""
         return any(getattr(seat.engine, "dead", False) for seat in self._seats.values())
 
     async def sleep(self, among: int) -> bool:
-        """Give the engines' memory back: those that can sleep do, the others end. False where one is in use. `among`:
-        so many fall asleep at once.
+        """Release the engines' memory: engines that can sleep do so, the others end. False if one is in use. `among`:
+        how many fall asleep at once.
         """
         async with self._opening:
             if any(seat.users for seat in self._seats.values()):
@@ -112,10 +112,10 @@ class Seats:
             return
         seat.engine.close()
         del self._seats[shape], seat
-        empty_gpu()
+        _empty_gpu()
 
     async def _alone(self, seat: Seat | None) -> bool:
-        """Whether all other engines sleep: now, or as soon as nobody uses them within BUSY_SECONDS."""
+        """Whether all other engines sleep, now or once they are idle within BUSY_SECONDS."""
         for shape in list(self._seats):
             if self._seats[shape] is seat or self._seats[shape].asleep:
                 continue
@@ -135,12 +135,12 @@ class Seats:
                 await asyncio.to_thread(verify_model, wanted.model)
             if seat is None or seat.config != wanted.config:
                 seat = self._start(found.place, wanted, found.weights)
-            await prepare_seat(seat, wanted, found.weights)
+            await _prepare_seat(seat, wanted, found.weights)
             seat.users.add(user)
             return seat
 
     def _start(self, shape: str, wanted: Wanted, weights: str) -> Seat:
-        """A new engine in place of one of the same architecture with other parameters."""
+        """Start an engine. It replaces one of the same architecture with other parameters."""
         before = self._seats.pop(shape, None)
         if before is not None:
             before.engine.close()
@@ -162,15 +162,15 @@ class Seats:
 
 async def free(seat: Seat, weights: str, config: GeneratorConfig) -> bool:
     """Whether a lease may begin, now or within BUSY_SECONDS."""
-    return await holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
+    return await _holds_in_time(seat, lambda: not seat.users or (seat.weights == weights and seat.config == config))
 
 
 async def idle(seat: Seat) -> bool:
-    """Whether nobody uses an engine, now or within BUSY_SECONDS."""
-    return await holds_in_time(seat, lambda: not seat.users)
+    """Whether an engine is idle, now or within BUSY_SECONDS."""
+    return await _holds_in_time(seat, lambda: not seat.users)
 
 
-async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
+async def _holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
     try:
         async with asyncio.timeout(BUSY_SECONDS), seat.changed:
             await seat.changed.wait_for(condition)
@@ -179,24 +179,24 @@ async def holds_in_time(seat: Seat, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def empty_gpu() -> None:
-    """What ended engines held goes back to the GPU: PyTorch keeps it for itself otherwise."""
+def _empty_gpu() -> None:
+    """Return the memory of ended engines to the GPU. PyTorch would keep it in its cache."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
 
 
-async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
-    """The wanted weights, and for a first user a cache like a new engine's, so that shards do not depend on what ran
-    before.
+async def _prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
+    """Load the wanted weights. A first user also gets an empty cache, as of a new engine, so that shards do not depend
+    on earlier runs.
     """
     if seat.asleep and isinstance(seat.engine, Sleeps):
         await seat.engine.wake()
         seat.asleep = False
     if seat.weights != weights:
         started = time.perf_counter()
-        seat.weights = None  # until all are there
+        seat.weights = None  # until all are loaded
         await seat.engine.reload(wanted.model, stop_ids=wanted.stop_ids)
         seat.weights = weights
         log.info("%s: weights in place in %.2f s", wanted.model, time.perf_counter() - started)
@@ -210,7 +210,7 @@ async def prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a model folder holds: the digest of its weights, or of its base, the engine's `place`, and its adapter."""
+    """The contents of a model folder: the digest of its weights or base, the engine's `place`, and the adapter."""
 
     weights: str
     place: str
@@ -218,8 +218,8 @@ class Found:
 
 
 def found_in(wanted: Wanted) -> Found:
-    """Reads digests, and those of a base that was not met before from its weights. Raises UserError."""
-    shape = shape_of(wanted.model)
+    """Read the digests. The digest of a new base is computed from its weights. Raises UserError."""
+    shape = _shape_of(wanted.model)
     if wanted.config.lora == "merged":
         return Found(weights=weights_of(wanted.model), place=shape)
     parts = parts_of(wanted.model)
@@ -227,15 +227,15 @@ def found_in(wanted: Wanted) -> Found:
     return Found(weights=base, place=f"{shape} {base}", adapter=parts.adapter)
 
 
-def generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
-    """What answers a lease's requests."""
+def _generator_of(seat: Seat, wanted: Wanted, found: Found) -> Generator:
+    """The Generator that answers the requests of a lease."""
     if wanted.config.lora == "merged":
         return seat.engine
     return cast("Base", seat.engine).over(found.adapter, stop_ids=wanted.stop_ids)
 
 
-def shape_of(model: str) -> str:
-    """Equal for models whose weights fit each other: what config.json says, or a hub id itself."""
+def _shape_of(model: str) -> str:
+    """Equal for models that can swap weights: derived from config.json, or the hub id itself."""
     file = Path(model) / "config.json"
     if not file.is_file():
         return model
@@ -247,7 +247,7 @@ def shape_of(model: str) -> str:
 
 
 def weights_of(model: str) -> str:
-    """The digest in the checkpoint's record, or that of a plain folder's files, or a hub id itself."""
+    """The digest in the checkpoint's record, or of the files of a plain folder, or the hub id itself."""
     folder = Path(model)
     if not folder.is_dir():
         return model
@@ -259,5 +259,5 @@ def weights_of(model: str) -> str:
 
 @lru_cache(maxsize=64)
 def _digest_of(folder: Path, _: tuple[tuple[str, int, int, int], ...]) -> str:
-    """Read once for as long as no file of the folder changes."""
+    """Cached until a file of the folder changes."""
     return model_digest(folder)

@@ -1,8 +1,8 @@
-"""How weights reach a node that does not see the run folder: their files go through Ray's object store.
+"""Weights for nodes that do not see the run folder: the files travel through Ray's object store.
 
-Ray brings an object once to each node, where all processes read it in shared memory. The first engine of a node writes
-the files below a private folder named by their digest, and the others find them there. A node that sees the model's own
-folder with the same content reads that.
+Ray copies an object once to each node, and all processes there read it from shared memory. The first engine on a node
+writes the files to a private folder named by their digest, and the others find them there. A node that sees the model's
+own folder with the same content reads that folder instead.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rla.models.verifying import origin_record
 from rla.store.digests import FILES
 from rla_ray.engines.seats import weights_of
 
-KEPT = 4  # models that a node keeps on its disk
-OUTSIDE = "../"  # in a name: a file beside the model's folder, which records its content
+KEPT = 4  # models that a node keeps on disk
+OUTSIDE = "../"  # a prefix in names: the file lies next to the model's folder and records its content
 
 
 def visible(model: str, digest: str) -> bool:
-    """Whether this node sees the model with this content; a hub id is everybody's."""
+    """Whether this node sees the model with this content; a hub id is visible everywhere."""
     if "/" not in model.strip("/") or not os.path.isabs(model):
         return True
     try:
@@ -38,7 +38,7 @@ def visible(model: str, digest: str) -> bool:
 
 
 def travelling_files(model: Path) -> dict[str, Path]:
-    """The files of a model folder by the name under which they travel, and the records of their content beside it."""
+    """The files of a model folder and the records next to it, by the name under which they travel."""
     found = {file.name: file for file in sorted(model.iterdir()) if file.is_file()}
     records = {name: model.parent / name for name in (MANIFEST, FILES)} if model.name == "model" else {}
     records |= {origin_record(Path("model")).name: origin_record(model)}
@@ -46,7 +46,9 @@ def travelling_files(model: Path) -> dict[str, Path]:
 
 
 def put_files(ray: Any, model: Path, *, dtype: str) -> dict[str, Any]:
-    """References to the content of each file, by name. An adapter and its base travel as one model, as `dtype`."""
+    """Put each file into the object store; returns the references by name. An adapter and its base travel as one model
+    in precision `dtype`.
+    """
     import numpy as np
 
     with merged_folder(model, dtype=dtype) as folder:
@@ -55,11 +57,11 @@ def put_files(ray: Any, model: Path, *, dtype: str) -> dict[str, Any]:
 
 
 async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:
-    """The model's folder on this node, written unless another engine of the node has done it."""
-    place = weights_folder() / digest_name(digest)
+    """The model's folder on this node. It is written unless another engine of the node has done so."""
+    place = weights_folder() / _digest_name(digest)
     folder = place / "model"
     if folder.is_dir():
-        os.utime(place)  # asked for: others go before it
+        os.utime(place)  # recently used, so that older models are removed first
     else:
         contents = dict(zip(files, await asyncio.gather(*files.values()), strict=True))
         await asyncio.to_thread(write_files, place, contents)
@@ -67,7 +69,9 @@ async def model_from_files(files: Mapping[str, Any], digest: str) -> Path:
 
 
 def write_files(place: Path, contents: Mapping[str, Any]) -> None:
-    """Beside its place and renamed: it is there whole or not at all. Models that were not asked for longest go."""
+    """Write the folder under a temporary name and rename it, so that it is complete or absent. The least recently used
+    models are removed.
+    """
     partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".partial-"))
     (partial / "model").mkdir()
     try:
@@ -84,7 +88,7 @@ def write_files(place: Path, contents: Mapping[str, Any]) -> None:
 
 
 def weights_folder() -> Path:
-    """This user's own folder on the node's disk. Raises UserError where somebody else owns it."""
+    """This user's own folder on the node's disk. Raises UserError if it belongs to another user."""
     place = Path(tempfile.gettempdir()) / f"rla-weights-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
     if place.is_symlink() or place.stat().st_uid != os.getuid():
@@ -92,6 +96,6 @@ def weights_folder() -> Path:
     return place
 
 
-def digest_name(digest: str) -> str:
-    """A digest as a folder's name."""
+def _digest_name(digest: str) -> str:
+    """A digest in the form of a folder name."""
     return "".join(one if one.isalnum() else "-" for one in digest)[:80]

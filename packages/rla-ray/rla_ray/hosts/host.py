@@ -1,7 +1,7 @@
-"""An actor with environments on a node of the cluster: what a stage calls there.
+"""An actor that runs environments on a node of the cluster; a stage calls it through Ray.
 
-It has the environments that a stage on that node would have: worker processes for slow ones, or a service with its
-sandbox. It holds many episodes, each under a number that the stage gave it, and speaks the messages of
+It sets up the environments as a stage on that node would: worker processes for slow ones, or a service with its
+sandbox. It runs many episodes, each under a number given by the stage, and speaks the protocol of
 `rla.envs.pool.fork_server`.
 """
 
@@ -39,17 +39,17 @@ ABILITIES = {"stopped": Concludes, "recall": Recalls}
 
 @dataclass(slots=True, eq=False)
 class HeldEpisode:
-    """An episode that is played here. `running`: the answer that is being made."""
+    """An episode that runs here. `running` is the pending answer."""
 
     environment: Environment | AwaitedEnvironment | None = None
     running: asyncio.Task[PoolMessage] | None = None
 
 
 class EnvironmentHost:
-    """All methods are called through Ray, on the actor's event loop.
+    """The methods are called through Ray and run on the actor's event loop.
 
     `argument`: the stage's whole config as JSON. `cores`: how many of the node's cores it may use. `folder`: the
-    stage's working directory, to which paths in the config are relative. `code`: the digest of the stage's.
+    stage's working directory, which relative paths in the config start from. `code`: the digest of the stage's code.
     """
 
     def __init__(self, argument: Mapping[str, Any], *, cores: int, folder: str, code: str) -> None:
@@ -60,23 +60,23 @@ class EnvironmentHost:
         self._made: Environments | None = None
 
     async def begin(self) -> PoolMessage:
-        """End every episode, and be ready for others: `{"ready": true}`, or `{"refused": why}` with the node's name."""
+        """End all episodes, ready for new ones: `{"ready": true}`, or `{"refused": reason}` with the node's name."""
         await self.close()
         os.environ[CORES] = str(self._cores)
         with suppress(OSError):  # a node need not see the stage's folder
             os.chdir(self._folder)
         try:
             refuse_other_code(self._code)
-            config = of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
+            config = _of_one_node(from_mapping(self._argument, where="the parameters of this stage"))
             self._made = self._stack.enter_context(own_environments(config, note=unheard))
             await self._made.prepared()
         except UserError as error:
             await self.close()
-            return refusal_of_node(error)
+            return _refusal_of_node(error)
         return {"ready": True}
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
-        """To a reset or a step of an episode; the first reset makes the environment."""
+        """Answer a reset or a step of an episode. The first reset makes the environment."""
         if "reset" in message:
             self._episodes.setdefault(episode, HeldEpisode())
         held = self._episodes.get(episode)
@@ -87,7 +87,7 @@ class EnvironmentHost:
         return {"failure": "the episode was ended"} if running.cancelled() else running.result()
 
     async def end(self, episode: int) -> None:
-        """Close an episode's environment, whatever it is doing."""
+        """Close an episode's environment, even in the middle of a step."""
         held = self._episodes.pop(episode, None)
         if held is None:
             return
@@ -98,11 +98,11 @@ class EnvironmentHost:
             held.environment.close()
 
     async def ping(self) -> int:
-        """A sign of life: the process."""
+        """A sign of life: the process id."""
         return os.getpid()
 
     async def close(self) -> list[Mapping[str, float]]:
-        """End all episodes and what they share; what was measured of them."""
+        """End all episodes and shared resources. Returns their measurements."""
         for episode in list(self._episodes):
             await self.end(episode)
         made, self._made = self._made, None
@@ -119,8 +119,8 @@ class EnvironmentHost:
         except EnvironmentFailure as failure:
             return failure_message(failure)
         except UserError as error:
-            return refusal_of_node(error)
-        except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
+            return _refusal_of_node(error)
+        except Exception as error:  # the process is the boundary: a fault of one environment ends only its own episode
             said = traceback.format_exception_only(error)[-1].strip()
             return {"failure": f"the environment raised {said}"}
         answer: PoolMessage = {"observation": from_observation(seen)}
@@ -144,14 +144,14 @@ class EnvironmentHost:
         return await settled(environment.step(message["step"]))
 
 
-def of_one_node(config: Config) -> Config:
-    """The config of a stage whose environments step on this node alone, in processes of their own where they may."""
+def _of_one_node(config: Config) -> Config:
+    """The config of a stage that steps its environments on this node only, in separate processes if they allow it."""
     return replace(config, pool=replace(config.pool, backend="local", own=None, mode="always"))
 
 
-def refusal_of_node(error: UserError) -> PoolMessage:
+def _refusal_of_node(error: UserError) -> PoolMessage:
     return {"refused": f"node {platform.node()}: {error}; this is needed on every node for pool.backend: ray"}
 
 
 def unheard(line: str) -> None:
-    """The stage counts lost actors; a worker process that an actor replaced is no news."""
+    """Drop the message: the stage counts lost actors, and a worker process that an actor replaced is not news."""

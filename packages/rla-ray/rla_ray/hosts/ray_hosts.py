@@ -1,7 +1,7 @@
-"""Actors with environments on the nodes of a Ray cluster, and the way to them.
+"""Starting actors with environments on the nodes of a Ray cluster, and the links to them.
 
-The stage's process owns them: Ray ends them with it, however it ends. One whose process or node is lost is started
-again by Ray, where there is room.
+The stage's process owns the actors, so Ray ends them with it, however it ends. If an actor's process or node is lost,
+Ray restarts the actor on a node that has room.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
 from rla_ray.hosts.spreading import HostPool
 
-OPEN_CALLS = 65536  # of an actor: each episode has one at most
-NEVER = "creation task"  # in what Ray says of an actor that cannot be made
+OPEN_CALLS = 65536  # concurrent calls of an actor: each episode has at most one
+NEVER = "creation task"  # part of Ray's message for an actor that cannot be made
 
 
 @contextmanager
 def cluster_environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Environments]:
-    """What makes environments in actors; at the end these are gone, and `note` says which were replaced.
+    """A factory of environments that run in actors. On exit the actors end, and `note` reports replacements.
 
     Raises UserError.
     """
     with HostPool(
-        cluster_hosts(config),
+        _cluster_hosts(config),
         places=config.rollout.concurrency,
         deadline_s=config.pool.step_deadline_s,
         patience_s=config.pool.own.patience,
@@ -42,8 +42,8 @@ def cluster_environments(config: Config, *, note: Callable[[str], None]) -> Iter
         note(f"{pool.lost} actors with environments were lost, and {pool.replaced} times an episode went on elsewhere")
 
 
-def cluster_hosts(config: Config) -> list[RayHost]:
-    """Actors that start, on the nodes of the cluster. Raises UserError where there is no cluster, or no room."""
+def _cluster_hosts(config: Config) -> list[RayHost]:
+    """Start actors on the nodes of the cluster. Raises UserError if there is no cluster, or no room."""
     ray = connected(address_of(config.pool.own, config.generator), what="pool.backend ray")
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -65,9 +65,10 @@ def cluster_hosts(config: Config) -> list[RayHost]:
 
 
 def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tuple[str, int]]:
-    """Node and cores of each actor: one for each `pool.own.cpus` cores of a node, all nodes in turn, `most` at most.
+    """Node and number of cores of each actor: one actor per `pool.own.cpus` cores, over the nodes in turn, `most` at
+    most.
 
-    `cores`: of each node; `pool`: of `pool.own`. Raises UserError where no node has so many.
+    `cores` maps nodes to their cores; `pool` is the section `pool.own`. Raises UserError if no node has enough cores.
     """
     each = {node: pool.cpus or count for node, count in cores.items() if count}
     room = {node: cores[node] // count for node, count in each.items()}
@@ -81,8 +82,8 @@ def placed_actors(cores: Mapping[str, int], pool: Any, *, most: int) -> list[tup
     return found[: min(pool.actors or len(found), most)]
 
 
-async def said_or_lost(call: Any) -> Any:
-    """What an actor answers. Raises Lost where Ray cannot reach it; what the actor itself raises is raised here."""
+async def _said_or_lost(call: Any) -> Any:
+    """Await an actor's answer. Raises Lost if Ray cannot reach the actor, and the actor's own exceptions."""
     from ray.exceptions import RayError, RayTaskError
 
     try:
@@ -95,18 +96,18 @@ async def said_or_lost(call: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class RayHost:
-    """`rla_ray.hosts.spreading.HostLink` to an actor of Ray's."""
+    """A `rla_ray.hosts.spreading.HostLink` to a Ray actor."""
 
     ray: Any
     handle: Any
     cores: int
 
     async def begin(self) -> PoolMessage:
-        """Raises UserError where the actor cannot be made on its node, as where rla is not installed there."""
+        """Raises UserError if the actor cannot be made on its node, for example because rla is not installed there."""
         from ray.exceptions import RayTaskError
 
         try:
-            answer: PoolMessage = await said_or_lost(self.handle.begin.remote())
+            answer: PoolMessage = await _said_or_lost(self.handle.begin.remote())
         except RayTaskError as error:
             raise UserError(f"pool.backend ray: an actor failed: {first_line(error.cause)}") from error
         except Lost as lost:
@@ -120,25 +121,25 @@ class RayHost:
         return answer
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage:
-        """To a reset or a step. Raises Lost."""
-        answer: PoolMessage = await said_or_lost(self.handle.answer.remote(episode, message))
+        """The answer to a reset or a step. Raises Lost."""
+        answer: PoolMessage = await _said_or_lost(self.handle.answer.remote(episode, message))
         return answer
 
     async def ping(self) -> None:
-        """Returns where it lives. Raises Lost."""
-        await said_or_lost(self.handle.ping.remote())
+        """Returns if the actor is alive. Raises Lost."""
+        await _said_or_lost(self.handle.ping.remote())
 
     async def close(self) -> Sequence[Mapping[str, float]]:
-        """What it has measured; it holds nothing any more. Raises Lost."""
-        figures: Sequence[Mapping[str, float]] = await said_or_lost(self.handle.close.remote())
+        """End everything that the actor holds. Returns its measurements. Raises Lost."""
+        figures: Sequence[Mapping[str, float]] = await _said_or_lost(self.handle.close.remote())
         return figures
 
     def end(self, episode: int) -> None:
-        """Tell it that nobody steps the episode any more; nothing is waited for."""
+        """Tell the actor that the episode is over, without waiting for it."""
         self.handle.end.remote(episode)
 
     def restart(self) -> None:
-        """Kill the actor; Ray starts it again."""
+        """Kill the actor; Ray restarts it."""
         self.ray.kill(self.handle, no_restart=False)
 
     def kill(self) -> None:

@@ -1,10 +1,10 @@
-"""The stage's end of the actors that hold environments: which episode steps where, and again after a loss.
+"""The stage's side of the actors that run environments: assigns episodes, and replays them after a loss.
 
-An episode goes to the actor with the fewest open episodes for each of its cores, and stays there. When an actor is
-lost, each of its episodes is played again on another one, as `PooledEnvironment` does with a lost worker. The actor
-may come back, empty, on the same node or on another.
+An episode goes to the actor with the fewest open episodes per core and stays there. If an actor is lost, each of its
+episodes is replayed on another one, as `PooledEnvironment` does after the loss of a worker. The actor may come back,
+empty, on the same node or on another.
 
-Whatever was answered is equal wherever it was: so which actor stepped leaves no trace.
+Answers do not depend on the actor that gives them, so the output does not depend on the assignment.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rla.envs.pool.pool import Lost, PooledEnvironment
 from rla.errors import UserError
 from rla.store.records import Task
 
-TRIES = 8  # actors that one step may lose: nodes that are taken away are no fault of the environment
-TOGETHER = 30.0  # seconds in which actors that start together are waited for, so that none gets all episodes
-RETRY = 1.0  # seconds between looks at an actor that is lost
+TRIES = 8  # actors that one step may lose: lost nodes are not the environment's fault
+TOGETHER = 30.0  # seconds to wait for actors that start together, so that the first does not get all episodes
+RETRY = 1.0  # seconds between checks of a lost actor
 ENDING = 10.0  # seconds that actors have to close their environments
 
 
 class HostLink(Protocol):
-    """A way to one actor (`rla_ray.hosts.host.EnvironmentHost`). What awaits raises Lost where there is none."""
+    """A link to one actor (`rla_ray.hosts.host.EnvironmentHost`). Awaited methods raise Lost if the actor is gone."""
 
     cores: int
 
     async def begin(self) -> PoolMessage:
-        """Waits for the actor where it starts; UserError where it never will."""
+        """Wait until the actor is ready. Raises UserError if it never will be."""
         ...
 
     async def answer(self, episode: int, message: PoolMessage) -> PoolMessage: ...
@@ -44,11 +44,11 @@ class HostLink(Protocol):
     async def close(self) -> Sequence[Mapping[str, float]]: ...
 
     def end(self, episode: int) -> None:
-        """Tell it that nobody steps the episode any more; nothing is waited for."""
+        """Tell the actor that the episode is over, without waiting for it."""
         ...
 
     def restart(self) -> None:
-        """Kill the actor; it starts again."""
+        """Kill the actor; it restarts."""
         ...
 
     def kill(self) -> None:
@@ -58,7 +58,7 @@ class HostLink(Protocol):
 
 @dataclass(slots=True, eq=False)
 class KnownHost:
-    """An actor as this stage sees it. `open`: numbers of the episodes that it holds."""
+    """An actor as seen by this stage. `open`: numbers of the episodes that it holds."""
 
     link: HostLink
     usable: bool = False
@@ -68,7 +68,7 @@ class KnownHost:
 
 @dataclass(slots=True, eq=False)
 class HostSeat:
-    """An episode's place on an actor. `abilities`: those of its environment beside `reset` and `step`."""
+    """An episode's place on an actor. `abilities`: the environment's optional methods, besides `reset` and `step`."""
 
     host: KnownHost
     number: int
@@ -76,9 +76,10 @@ class HostSeat:
 
 
 class SpreadEnvironment(PooledEnvironment[HostSeat]):
-    """`AwaitedEnvironment` on a cluster; `Concludes` and `Recalls` from its first reset on where the environment does.
+    """An `AwaitedEnvironment` on a cluster. From its first reset on it is also `Concludes` and `Recalls` if the
+    environment is.
 
-    These abilities are asked for by `isinstance`, which looks for the member.
+    Callers test these abilities with `isinstance`, which looks for the member.
     """
 
     async def reset(self) -> Observation:
@@ -92,7 +93,7 @@ class SpreadEnvironment(PooledEnvironment[HostSeat]):
         return seen
 
     async def step(self, action: str) -> Observation:
-        """The answer to an action."""
+        """Take one step."""
         return await self._answer({"step": action, **self._taken_up()})
 
     async def _stopped(self) -> Observation:
@@ -102,17 +103,17 @@ class SpreadEnvironment(PooledEnvironment[HostSeat]):
         self._recalled = {"recall": [list(actions), list(answers)]}
 
     def _taken_up(self) -> PoolMessage:
-        """What is recalled travels with the next question, and is played again with it."""
+        """Recalled actions travel with the next message, and are replayed with it."""
         recalled, self._recalled = self._recalled, {}
         return recalled
 
 
 class HostPool:
-    """A context manager: no actor is left when it is left. One event loop may use it.
+    """A context manager that kills its actors on exit. Only one event loop may use it.
 
-    `places`: episodes that are open at once. `deadline_s`: seconds without an answer after which an actor is asked for
-    a sign of life, and that it has for it. `patience_s`: for which the stage waits where all actors are lost. `lost`
-    counts lost actors, `replaced` the times that an episode lost its own.
+    `places`: the number of episodes open at once. `deadline_s`: seconds without an answer after which an actor is
+    pinged, and seconds it has to respond. `patience_s`: seconds the stage waits while all actors are lost. `lost`
+    counts lost actors; `replaced` counts episodes that moved after a loss.
     """
 
     tries = TRIES
@@ -140,11 +141,11 @@ class HostPool:
         return SpreadEnvironment(self, task)
 
     async def prepared(self) -> None:
-        """Return as soon as an actor is ready. Raises UserError where one refuses the environment."""
+        """Return as soon as one actor is ready. Raises UserError if an actor refuses the environment."""
         await self._least_busy()
 
     async def take(self) -> HostSeat:
-        """A place for an episode; waits until there is one. Raises UserError."""
+        """Wait for a place for an episode. Raises UserError."""
         await self._places.acquire()
         try:
             return await self.start()
@@ -153,20 +154,20 @@ class HostPool:
             raise
 
     async def start(self) -> HostSeat:
-        """A seat for a place that the caller holds. Raises UserError where all actors stay lost, or one refuses."""
+        """A seat for a place that the caller already holds. Raises UserError if all actors stay lost or one refuses."""
         host = await self._least_busy()
         seat = HostSeat(host, next(self._numbers))
         host.open.add(seat.number)
         return seat
 
     def give(self, seat: HostSeat | None) -> None:
-        """Hand the place back."""
+        """Return the place."""
         if seat is not None:
             self.drop(seat)
         self._places.release()
 
     def drop(self, seat: HostSeat) -> None:
-        """Nobody steps there any more."""
+        """Release the seat: the episode takes no more steps there."""
         seat.host.open.discard(seat.number)
         seat.host.link.end(seat.number)
 
@@ -181,14 +182,14 @@ class HostPool:
             if seat.number in host.open:
                 self._lose(host)
             raise
-        if "unknown" in answer:  # it has started again, and nobody had to ask while it was away
+        if "unknown" in answer:  # it restarted, and no request came while it was away
             host.open.discard(seat.number)
             raise Lost("was lost with its process")
         seat.abilities = answer.get("abilities", seat.abilities)
         return answer
 
     async def close(self) -> None:
-        """Have the actors close their environments, and keep what they have measured."""
+        """Make the actors close their environments, and keep their measurements."""
         for task in [self._opening, *(host.waking for host in self._hosts)]:
             if task is not None:
                 task.cancel()
@@ -213,7 +214,7 @@ class HostPool:
             call.cancel()
 
     async def _sign_of_life(self, host: KnownHost) -> None:
-        """Its environments have deadlines of their own; an actor that says nothing at all is lost."""
+        """Ping an actor. Environments have deadlines of their own, so an actor that does not respond at all is lost."""
         try:
             async with asyncio.timeout(self._deadline):
                 await host.link.ping()
@@ -228,7 +229,7 @@ class HostPool:
         host.waking = asyncio.create_task(self._wake(host))
 
     async def _wake(self, host: KnownHost) -> None:
-        """Have an actor ready for episodes, however long that takes."""
+        """Get an actor ready for episodes, however long that takes."""
         while True:
             try:
                 answer = await host.link.begin()
@@ -245,14 +246,14 @@ class HostPool:
             return
 
     async def _open(self) -> None:
-        """Wait for all actors for a while, so that the first one does not get all episodes."""
+        """Wait a while for all actors, so that the first one does not get all episodes."""
         for host in self._hosts:
             host.waking = asyncio.create_task(self._wake(host))
         waiting = [host.waking for host in self._hosts if host.waking is not None]
         await asyncio.wait(waiting, timeout=min(TOGETHER, self._patience))
 
     async def _least_busy(self) -> KnownHost:
-        """The actor with the fewest open episodes for each core. Raises UserError where none comes in time."""
+        """The actor with the fewest open episodes per core. Raises UserError if none is ready in time."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         await asyncio.shield(self._opening)
@@ -269,6 +270,6 @@ class HostPool:
         except TimeoutError:
             raise UserError(
                 f"pool.backend ray: for {self._patience:.0f} seconds none of {len(self._hosts)} actors with "
-                "environments could be had: their nodes are lost, or other work has their cores; mend the cluster, or "
-                "lower pool.own.cpus, and call the stage again: it goes on where it stopped"
+                "environments was available: their nodes are lost, or other work has their cores; repair the cluster "
+                "or lower pool.own.cpus, and call the stage again: it continues where it stopped"
             ) from None

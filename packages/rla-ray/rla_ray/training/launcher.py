@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 class RayTraining:
     """`launch.own`: the workers that train with `launch.training: ray`."""
 
-    configuration: str = "pipelines/accelerate/ddp.yaml"  # of accelerate: how the workers share the model
-    # how many; 0: one for every GPU of the cluster, one on each node where it has none
+    # file of accelerate, which says how the workers share the model
+    configuration: str = "pipelines/accelerate/ddp.yaml"
+    # number of workers; 0: one per GPU of the cluster, or one per node without GPUs
     workers: int = ranged(0, least=0, most=MOST_PROCESSES)
-    fewest: int = ranged(1, least=1, most=MOST_PROCESSES)  # with which training goes on after a loss
-    cpus: int = ranged(1, least=1, most=MOST_PROCESSES)  # that Ray reserves for each worker
-    gpus: int | Literal["auto"] = ranged("auto", least=0, most=1)  # of each worker; auto: 1 where the cluster has any
+    fewest: int = ranged(1, least=1, most=MOST_PROCESSES)  # workers that training needs at least to go on after a loss
+    cpus: int = ranged(1, least=1, most=MOST_PROCESSES)  # CPUs that Ray reserves for each worker
+    gpus: int | Literal["auto"] = ranged("auto", least=0, most=1)  # GPUs of each worker; auto: 1 if the cluster has any
     restarts: int = ranged(3, least=0, most=1000)  # how often training starts again after a loss
-    address: str = ""  # of the cluster's head; empty: that of generator.own if it has one, else auto
-    patience: float = ranged(600.0, above=0.0, most=LONGEST_WAIT)  # seconds that workers are waited for
+    address: str = ""  # of the cluster's head; empty: the address in generator.own if it has one, else auto
+    patience: float = ranged(600.0, above=0.0, most=LONGEST_WAIT)  # seconds to wait for workers to start
 
     def __post_init__(self) -> None:
         if self.workers and self.fewest > self.workers:
@@ -42,12 +43,12 @@ class RayTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayPool:
-    """`pool.own`: the actors that hold environments with `pool.backend: ray`."""
+    """`pool.own`: the actors that run environments with `pool.backend: ray`."""
 
-    actors: int = ranged(0, least=0, most=MOST_PROCESSES)  # how many; 0: as many as the cluster has cores for
-    cpus: int = ranged(0, least=0, most=MOST_PROCESSES)  # cores that each actor takes; 0: all of its node
-    address: str = ""  # of the cluster's head; empty: that of generator.own if it has one, else auto
-    patience: float = ranged(600.0, above=0.0, most=LONGEST_WAIT)  # seconds that lost actors are waited for
+    actors: int = ranged(0, least=0, most=MOST_PROCESSES)  # number of actors; 0: as many as the cluster has cores for
+    cpus: int = ranged(0, least=0, most=MOST_PROCESSES)  # cores of each actor; 0: all of its node
+    address: str = ""  # of the cluster's head; empty: the address in generator.own if it has one, else auto
+    patience: float = ranged(600.0, above=0.0, most=LONGEST_WAIT)  # seconds to wait for lost actors
 
     def environments(self, config: Config, *, note: Callable[[str], None]) -> AbstractContextManager[Environments]:
         """Environments that step on the nodes of the cluster (`rla_ray.hosts.ray_hosts`)."""
@@ -57,7 +58,7 @@ class RayPool:
 
 
 class RayLauncher:
-    """What the entry point `ray` of `rla.launchers` names."""
+    """The object behind the entry point `ray` of `rla.launchers`."""
 
     Training = RayTraining
     Pool = RayPool

@@ -1,10 +1,10 @@
-"""`launch.training: ray`: the stage's process drives, workers of Ray Train on a cluster train.
+"""`launch.training: ray`: the stage's process is the driver, and workers of Ray Train on a cluster do the training.
 
-    driver    checks inputs, counts workers, submits a TorchTrainer, shows progress, starts it again after a loss
-    worker    one rank: runs the stage as `accelerate launch` would (`ray_rank`); the first one writes
+    driver    checks inputs, counts workers, submits a TorchTrainer, shows progress, restarts it after a loss
+    worker    one rank: runs the stage as `accelerate launch` would (`training/rank.py`); the first rank writes
 
-Ray starts all workers or none. A worker that is lost ends the others. The stage's own saved updates are what the next
-workers go on from, so Ray's checkpoints are not used. An error that the user can mend ends the stage at once.
+Ray starts all workers or none, and the loss of one ends the others. The next workers resume from the last update that
+the stage saved, so Ray's own checkpoints are not used. An error that the user can fix ends the stage at once.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from rla_ray.engines.cluster import worker_share
 from rla_ray.training.rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
 
 KEY = "launch.training"
-SHOWN = 0.5  # seconds between looks at the progress
-RELEASE = 60.0  # seconds in which workers of an ended attempt let go of the output
+SHOWN = 0.5  # seconds between updates of the progress display
+RELEASE = 60.0  # seconds within which workers of an ended attempt release the output folder
 TELL = "import json, os; print(json.dumps(dict(os.environ)))"
-# Variables by which accelerate tells processes of its configuration.
+# Prefixes of the variables through which accelerate passes its configuration to processes.
 SHARING = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
-STARTING = ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")  # seconds, after which the cluster is counted again
+# seconds, after which the cluster's resources are counted again
+STARTING = ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")
 
 
 @dataclass(kw_only=True)
 class Ended(Exception):
-    """An attempt that another one may follow. `lost`: workers trained, and one of them ended."""
+    """The end of an attempt that may be repeated. `lost`: workers had begun to train, and one of them was lost."""
 
     why: str
     lost: bool
@@ -55,45 +56,47 @@ class Ended(Exception):
 def train_on_ray(job: TrainingJob) -> None:
     """Train a stage on the workers of the cluster.
 
-    Raises UserError if the cluster has too little, if workers are lost more than `launch.own.restarts` times, and for
-    an error that the stage raises in a worker.
+    Raises UserError if the cluster has too few resources, if workers are lost more than `launch.own.restarts` times,
+    and for an error that the stage raises in a worker.
     """
     ctx, out, launch = job.ctx, job.out, job.ctx.config.launch
     ray = connected(address_of(launch.own, ctx.config.generator), what=f"{KEY} ray")
     crew = first_crew(launch, living_resources(ray))
     if crew.gpus:
         crew = replace(crew, gpu_share=worker_share(ray, ctx.config.generator))
-    told = told_by_launcher(job.configuration)
-    board = progress_board(ray)
-    losses, since, before = 0, time.monotonic(), checkpoint_manifest(out)
+    told = _told_by_launcher(job.configuration)
+    board = _progress_board(ray)
+    losses, since, before = 0, time.monotonic(), _checkpoint_manifest(out)
     while True:
         TrainingProgress(out=out, interval_s=0.0).wait_until_unlocked(seconds=RELEASE)
         try:
             order = RankOrder(
-                ctx=replace(ctx, config=with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
+                ctx=replace(ctx, config=_with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
                 folder=Path.cwd(),
                 reads=job.reads,
                 environment=told,
                 code=code_digest(),
                 board=board,
             )
-            run_attempt(ray, order, crew, progress=ctx.progress)
+            _run_attempt(ray, order, crew, progress=ctx.progress)
             return
         except Ended as ended:
-            if checkpoint_manifest(out) != before:  # a node that was lost earlier is missed when the others have ended
+            if (
+                _checkpoint_manifest(out) != before
+            ):  # Ray may notice a lost node only after the other workers have ended
                 return
             losses += ended.lost
             since = time.monotonic() if ended.lost else since
-            refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
+            _refuse_to_go_on(ctx, ended, losses=losses, waited=time.monotonic() - since)
             crew = crew_of_rest(crew, launch, living_resources(ray))
             go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
 
 
-def told_by_launcher(file: Path) -> dict[str, str]:
-    """The variables by which accelerate tells its processes what `file` says, whoever starts them. Raises UserError.
+def _told_by_launcher(file: Path) -> dict[str, str]:
+    """The variables through which accelerate passes the configuration in `file` to its processes. Raises UserError.
 
-    The launcher itself is asked, with a process that prints them.
+    They come from the launcher itself, by launching a process that prints its environment.
     """
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
     command += ["--num_processes", "1", "--num_machines", "1", "--main_process_port", "0", "--no_python"]
@@ -104,28 +107,28 @@ def told_by_launcher(file: Path) -> dict[str, str]:
         told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UserError(f"{file}: accelerate launch does not take it: {last}") from None
+        raise UserError(f"{file}: accelerate launch rejects it: {last}") from None
     return {name: value for name, value in told.items() if name.startswith(SHARING)}
 
 
-def checkpoint_manifest(out: Path) -> bytes | None:
-    """The manifest of the checkpoint at `out`, which comes with a whole one."""
+def _checkpoint_manifest(out: Path) -> bytes | None:
+    """The manifest of the checkpoint at `out`; None if there is no complete checkpoint."""
     file = out / MANIFEST
     return file.read_bytes() if file.is_file() else None
 
 
-def with_replicas(config: Config, crew: Crew) -> Config:
-    """The groups of HSDP that there are now."""
+def _with_replicas(config: Config, crew: Crew) -> Config:
+    """The config with the current number of HSDP groups."""
     return replace(config, launch=replace(config.launch, replicas=crew.replicas))
 
 
-def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
-    """UserError where that was once too often, or for too long."""
+def _refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: float) -> None:
+    """Raises UserError after too many losses, or after too long a wait."""
     name, patience = ctx.spec.name, ctx.config.launch.own.patience
-    again = "call the same again, which goes on from the last saved update"
+    again = "repeat the call, which continues from the last saved update"
     if losses > ctx.config.launch.own.restarts:
         raise UserError(
-            f"{name}: {ended.why}, and launch.own.restarts is {ctx.config.launch.own.restarts}; see to the cluster and "
+            f"{name}: {ended.why}, and launch.own.restarts is {ctx.config.launch.own.restarts}; check the cluster and "
             f"{again}"
         )
     if not ended.lost and waited > patience:
@@ -135,8 +138,8 @@ def refuse_to_go_on(ctx: StageContext, ended: Ended, *, losses: int, waited: flo
         )
 
 
-def progress_board(ray: Any) -> Any:
-    """A queue beside this process, through which the first rank says how far it is."""
+def _progress_board(ray: Any) -> Any:
+    """A queue next to this process, through which the first rank reports its progress."""
     from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -144,10 +147,10 @@ def progress_board(ray: Any) -> Any:
     return Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
 
 
-def run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
-    """One attempt. Raises Ended, and UserError for what another attempt would meet as well."""
+def _run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -> None:
+    """Run one attempt. Raises Ended, and UserError for an error that another attempt would meet as well."""
     done: Future[None] = Future()
-    trainer = make_trainer(order, crew)
+    trainer = _make_trainer(order, crew)
 
     def work() -> None:
         try:
@@ -162,7 +165,7 @@ def run_attempt(ray: Any, order: RankOrder, crew: Crew, *, progress: Progress) -
             wait([done], timeout=SHOWN)
             show_progress(order.board, progress)
     except KeyboardInterrupt:
-        ray.shutdown()  # which ends the workers
+        ray.shutdown()  # this ends the workers
         raise
     finally:
         USED.end_all()
@@ -178,8 +181,8 @@ def show_progress(board: Any, progress: Progress) -> None:
             getattr(progress, name)(value, **fields)
 
 
-def make_trainer(order: RankOrder, crew: Crew) -> Any:
-    """Ray Train's, which tries once. Raises UserError where a package is missing."""
+def _make_trainer(order: RankOrder, crew: Crew) -> Any:
+    """A Ray Train trainer that tries once. Raises UserError if a package is missing."""
     os.environ.setdefault(*STARTING)
     try:
         from fsspec import filesystem
@@ -198,7 +201,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
     return TorchTrainer(
         partial(run_rank, order),
         torch_config=TorchConfig(backend=backend, timeout_s=int(TIMEOUT.total_seconds())),
-        # workers without GPUs are one on each node, as far as there are nodes
+        # workers without GPUs go to one node each, as far as there are nodes
         scaling_config=ScalingConfig(
             num_workers=crew.workers,
             use_gpu=crew.gpus > 0,
@@ -206,7 +209,7 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
             placement_strategy="PACK" if crew.gpus else "SPREAD",
         ),
         run_config=RunConfig(
-            storage_path="/rla",  # of a file system in memory: Ray Train has nothing to keep
+            storage_path="/rla",  # in memory: Ray Train has nothing to keep
             storage_filesystem=PyFileSystem(FSSpecHandler(filesystem("memory"))),
             failure_config=once,
             logging_config=LoggingConfig("ERROR"),
@@ -215,7 +218,9 @@ def make_trainer(order: RankOrder, crew: Crew) -> Any:
 
 
 def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
-    """Ended where another attempt may get further, UserError for what the user can mend; else the error, a defect."""
+    """The exception to raise for a failed attempt: Ended if another attempt may succeed, UserError if the user can fix
+    it, and otherwise the error itself, which is a defect.
+    """
     from ray.exceptions import RayError
     from ray.train import ControllerError, PreemptionError, WorkerGroupError
     from torch import OutOfMemoryError
@@ -223,7 +228,7 @@ def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
     if isinstance(error, PreemptionError):
         return Ended(why="a node was taken away", lost=True)
     if isinstance(error, ControllerError):
-        return startup_verdict(error.controller_failure)
+        return _startup_verdict(error.controller_failure)
     if not isinstance(error, WorkerGroupError):
         return error
     found = [cause(one) for _, one in sorted(error.worker_failures.items())]
@@ -236,13 +241,13 @@ def attempt_verdict(error: BaseException, crew: Crew) -> BaseException:
                 f"{crew.workers} workers of {crew.each} each do not hold the training ({first_line(one)}); lower "
                 "tokens_per_batch, set gradient_checkpointing: true, or add nodes"
             )
-    # What the others meet when one is gone: a connection that ends (RuntimeError of Gloo and NCCL).
+    # Other workers see a broken connection when one is gone: a RuntimeError of Gloo or NCCL.
     lost = [one for one in found if isinstance(one, RayError | RuntimeError | OSError)]
     return Ended(why=f"a worker was lost ({first_line(lost[0])})", lost=True) if lost else error
 
 
-def startup_verdict(failure: BaseException) -> BaseException:
-    """Of workers that did not start."""
+def _startup_verdict(failure: BaseException) -> BaseException:
+    """The exception for workers that did not start."""
     from ray.exceptions import RayError
     from ray.train.v2._internal.exceptions import RayTrainError
 
@@ -254,7 +259,7 @@ def startup_verdict(failure: BaseException) -> BaseException:
 
 
 def cause(failure: BaseException) -> BaseException:
-    """What a worker raised, without the coats that Ray Train puts around it."""
+    """The exception that a worker raised, without Ray Train's wrappers."""
     for name in ("_base_exc", "health_check_failure"):
         failure = getattr(failure, name, failure)
     return failure

@@ -1,7 +1,7 @@
-"""What a worker of `launch.training: ray` does: the stage's own training, as the rank that Ray Train made it.
+"""A worker of `launch.training: ray`: runs the stage's training as the rank that Ray Train assigned.
 
-Ray Train says which rank this process is, and has joined the ranks when this starts. accelerate's variables, which the
-driver sends, say how they share the model. So the stage runs as it does under `accelerate launch`.
+Ray Train has set the rank and joined the ranks before this starts. The driver sends accelerate's variables, which say
+how the ranks share the model. So the stage runs as it would under `accelerate launch`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from rla.processes import LAUNCHED, rank
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
 
-USED_DEVICES = "devices"  # what a worker says of itself, beside the calls of Progress
+USED_DEVICES = "devices"  # a worker's report of its devices, in addition to the calls of Progress
 SHARED = "training on Ray needs folders that all nodes see, under the same path (docs/guide/cluster.md)"
 
 
 class Board(Protocol):
-    """Where the first rank says how far it is: Ray's queue."""
+    """Ray's queue, which takes the progress of the first rank."""
 
     def put(self, item: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOrder:
-    """What every worker is told."""
+    """The order that every worker gets from the driver."""
 
     ctx: StageContext  # its progress is not used
-    folder: Path  # the driver's working directory, to which paths are relative
-    reads: tuple[Path, ...]  # folders that must be there
-    environment: Mapping[str, str]  # variables of accelerate
-    code: str  # digest of the driver's
+    folder: Path  # the driver's working directory, which relative paths start from
+    reads: tuple[Path, ...]  # folders that must be visible
+    environment: Mapping[str, str]  # accelerate's variables
+    code: str  # digest of the driver's code
     board: Board
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedProgress:
-    """Progress that the driver shows; None reports nothing."""
+    """Progress that the driver displays. Without a board it reports nothing."""
 
     board: Board | None
 
@@ -62,9 +62,9 @@ class ReportedProgress:
 
 
 def run_rank(order: RankOrder) -> None:
-    """Train and write the checkpoint, together with the other workers.
+    """Train and write the checkpoint together with the other workers.
 
-    Raises UserError as the stage does, where this node does not see the folders, and where it has other code.
+    Raises UserError for the stage's own errors, if this node does not see the folders, and if it runs other code.
     """
     os.environ.update(dict(order.environment) | {LAUNCHED: "1"})
     here = f"node {os.uname().nodename}"

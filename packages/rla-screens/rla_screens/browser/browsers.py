@@ -1,8 +1,8 @@
-"""Browser processes that the episodes of a stage share, one context for each episode.
+"""Browser processes that the episodes of a stage share, with one context per episode.
 
-A page that hangs goes with its context; where the context does not close, its browser is killed, and the other episodes
-in it are played again elsewhere. Pages are opened and ended by tasks of the pool: a caller that is cancelled leaves
-neither a context nor a place that nobody can have. What is below all this: `rla_screens.browser.drivers`.
+A page that hangs is closed with its context. If the context does not close, its browser is killed, and the browser's
+other episodes are replayed elsewhere. Pages are opened and closed by tasks of the pool, so a cancelled caller leaks
+neither a context nor a place. The layer below is `rla_screens.browser.drivers`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rla_screens.browser.params import BrowserParams, browser_program
 
 Answer = TypeVar("Answer")
 STARTS = 3  # tries to start a browser
-# Nothing is resolved and every connection goes to a closed port: pages are files.
+# No name is resolved and every connection goes to a closed port, because pages are files.
 FLAGS = (
     "--block-new-web-contents",
     "--disable-background-networking",
     "--disable-gpu",
-    "--disable-partial-raster",  # what is drawn again in part differs in its last bit
+    "--disable-partial-raster",  # partial redraws differ in the last bit
     "--disable-smooth-scrolling",
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://127.0.0.1:9",
@@ -36,15 +36,15 @@ FLAGS = (
 
 
 class BrowserPool:
-    """At most `processes` browsers with `contexts` pages each, more where not all of them start. One event loop may use
-    it. Raises UserError where no browser can be had.
+    """At most `processes` browsers with `contexts` pages each, or more per browser if not all of them start. Only one
+    event loop may use it. Raises UserError if no browser is available.
     """
 
     def __init__(self, own: BrowserParams) -> None:
         self.own, self.folder = own, pages_folder(own.folder)
-        self.opened = 0  # pages that were had
+        self.opened = 0  # pages that were opened
         self.lost = 0  # pages that hung or died
-        self.given_up = 0  # episodes that ended for that reason
+        self.given_up = 0  # episodes that ended because of that
         self._program = browser_program(own)
         self._places = asyncio.Semaphore(own.processes * own.contexts)
         self._starting = asyncio.Lock()
@@ -53,11 +53,13 @@ class BrowserPool:
         self._tasks = set[asyncio.Task[Any]]()
 
     def begins_again(self, page: str) -> bool:
-        """Whether a page that is open may begin another episode without being loaded: it keeps nothing of the last."""
+        """Whether an open page can begin another episode without a reload, because it keeps no state of the last
+        one.
+        """
         return page not in KEEPING and not self.own.folder
 
     def settings(self, page: str, parameters: Mapping[str, int]) -> dict[str, int]:
-        """What a page is begun with; pages of another folder have no parameters."""
+        """The page's variables to set at its start; pages of another folder have no parameters."""
         return {} if self.own.folder else page_settings(page, parameters)
 
     async def take(self) -> BrowserPage:
@@ -66,7 +68,7 @@ class BrowserPool:
         return await self._seated(self._opened())
 
     async def give(self, page: BrowserPage) -> None:
-        """End a page with its context, and hand its place back."""
+        """Close a page with its context, and return its place."""
         await asyncio.shield(self._in_background(self._given(page)))
 
     def release(self, page: BrowserPage) -> None:
@@ -74,25 +76,25 @@ class BrowserPool:
         self._in_background(self._given(page))
 
     async def replaced(self, page: BrowserPage) -> BrowserPage:
-        """A new page for the place of one that is lost. Raises UserError; the place is handed back then."""
+        """A new page in the place of a lost one. Raises UserError; then the place has been returned."""
         self.lost += 1
         return await self._seated(self._opened_after(page))
 
     def figures(self) -> dict[str, float]:
-        """How many pages were opened, how many of them were lost, and how many episodes ended because of that."""
+        """The number of pages opened, of pages lost, and of episodes that ended because of a loss."""
         counts = {"pages": self.opened, "pages_lost": self.lost, "pages_given_up": self.given_up}
         return {name: float(count) for name, count in counts.items()} if self.opened else {}
 
     def running(self) -> list[tuple[BrowserPage, RunningBrowser]]:
-        """The pages that are in use, each with its browser."""
+        """The pages in use, each with its browser."""
         return list(self._of.items())
 
     async def close(self) -> None:
-        """End everything that was started. Episodes must be closed before."""
+        """End everything that was started. All episodes must be closed before."""
         closing = asyncio.ensure_future(self._closed())
         try:
             await asyncio.shield(closing)
-        except asyncio.CancelledError:  # the event loop may end right after: nothing must be left by then
+        except asyncio.CancelledError:  # the event loop may end right afterwards, so finish first
             await closing
             raise
 
@@ -107,15 +109,15 @@ class BrowserPool:
                 await self._end_driver()
 
     def _in_background(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
-        """A task that `close` waits for, and no caller cancels."""
+        """Start a task that `close` waits for and that callers do not cancel."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _seated(self, opening: Coroutine[Any, Any, BrowserPage]) -> BrowserPage:
-        """A page for a place that is taken. The place is handed back where there is no page, and together with the page
-        where nobody waits for it any more.
+        """A page for a place that the caller has taken. If opening fails, the place is returned. If the caller has
+        stopped waiting, the page is closed as well.
         """
         task = self._in_background(opening)
         try:
@@ -180,15 +182,15 @@ class BrowserPool:
                 return page
             except PageLost as lost:
                 reason = str(lost)
-                if running is not None:  # other pages in it may be well: it gets no more of them
+                if running is not None:  # its other pages may be fine, but it gets no new ones
                     running.open -= 1
                     running.served = WORN
                     await self._retired(running)
         raise UserError(f"the browser {self._program} cannot be used: it {reason}; name another in env.own.executable")
 
     async def _browser(self) -> RunningBrowser:
-        """The one with the fewest pages, or a new one; where that does not start, the former. The driver is ended, with
-        all that it has started, where there is neither. Raises PageLost.
+        """The browser with the fewest pages, or a new one. If a new one does not start, an existing one is used;
+        without any, the driver ends with everything that it has started. Raises PageLost.
         """
         if self._driver is None:
             self._driver = await started_driver(longest_s=self.own.reset_s)
@@ -207,7 +209,7 @@ class BrowserPool:
         return started
 
     async def _retired(self, running: RunningBrowser) -> None:
-        """End a browser that has no page and shall get none."""
+        """End a browser that has no pages and will not get new ones."""
         if running.open or running.usable:
             return
         if self._driver is not None and running in self._driver.browsers:

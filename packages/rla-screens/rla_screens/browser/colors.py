@@ -28,7 +28,7 @@ NAMED = {
 
 
 def color_name(computed: str) -> str:
-    """The nearest name; empty for what is transparent or no colour."""
+    """The nearest name; empty if `computed` is transparent or not a colour."""
     found = RGB.fullmatch(computed)
     if found is None or (found[4] is not None and float(found[4].rstrip(".") or 0) == 0):
         return ""

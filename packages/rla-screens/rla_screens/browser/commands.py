@@ -1,7 +1,7 @@
 """Actions as text: `click 17`, `type "Ada" in 12`, `select "Red" in 3`, `press Enter`, `drag 2 to 5`, `done`.
 
-All commands that are possible are enumerated, so what may be typed must be known: it is what the page asks for in
-quotation marks, else the words of the utterance and of the page.
+All possible commands are enumerated, so the texts to type must be known: they are the quotations in the page's
+utterance, or else the words of the utterance and of the page.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def command_of(deed: PageDeed) -> str:
 
 
 def deed_of(command: str) -> PageDeed | None:
-    """A command as a deed; None where it is none. Its elements need not be there."""
+    """A command as a deed; None if it is not a command. Its elements need not exist."""
     for kind, form in FORMS.items():
         found = form.fullmatch(command.strip())
         if found is not None:
@@ -61,15 +61,15 @@ def deed_of(command: str) -> PageDeed | None:
 
 
 def page_commands(state: PageState) -> tuple[str, ...]:
-    """All that is possible, in the order of the page; at most MOST_COMMANDS."""
-    deeds = [deed for element in state.elements if element.ref for deed in deeds_on(element, state)]
+    """All possible commands, in the order of the page; at most MOST_COMMANDS."""
+    deeds = [deed for element in state.elements if element.ref for deed in _deeds_on(element, state)]
     if any(element.focused and element.takes_text for element in state.elements):
         deeds.append(PageDeed(kind=DeedKind.PRESS, text="Enter"))
     return (*dict.fromkeys(map(command_of, deeds[: MOST_COMMANDS - 1])), DONE)
 
 
-def deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
-    """All that can be done with an element."""
+def _deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
+    """All deeds that an element allows."""
     if element.disabled:
         return
     yield PageDeed(kind=DeedKind.CLICK, ref=element.ref)
@@ -82,8 +82,8 @@ def deeds_on(element: PageElement, state: PageState) -> Iterator[PageDeed]:
 
 
 def typed_texts(state: PageState) -> tuple[str, ...]:
-    """What may be typed: quotations of the utterance, in capitals or small letters too where it speaks of them; where
-    it quotes nothing but labels of buttons, its words, times of day, and the words and fields of the page.
+    """The texts that may be typed. They are the quotations of the utterance, also in upper or lower case if it mentions
+    case. If it quotes only labels of buttons, they are its words, times of day, and the words and fields of the page.
     """
     labels = {element.text.lower() for element in state.elements if element.role == "button"}
     quoted = [text.strip() for text in QUOTES.findall(state.utterance)]

@@ -1,7 +1,7 @@
-"""What can be done on a page, apart from how a mode writes it down: an action word on an element.
+"""Deeds on a page, independent of how a mode writes them: a verb and an element.
 
-Experts and text commands speak of elements; pixels speak of points. Both say a `PageDeed`, and `perform` does it with
-the mouse and the keyboard.
+Experts and text commands refer to elements, pixel actions refer to points. Both become a `PageDeed`, and `perform`
+carries it out with the mouse and the keyboard.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class DeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDeed:
-    """`ref`: of the element. `text`: what is typed, the option that is selected or the key that is pressed. `to`: the
-    element that another one is dragged to. `DONE` ends the episode.
+    """`ref`: number of the element. `text`: the text to type, the option to select or the key to press. `to`: the
+    element to drag to. `DONE` ends the episode.
     """
 
     kind: DeedKind
@@ -41,7 +41,9 @@ class PageDeed:
 
 
 async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
-    """Do it, with the element scrolled into view; whether its elements were there. Raises as `BrowserPage` does."""
+    """Scroll to the element and carry out the deed. Returns whether its elements exist. Raises as `BrowserPage`
+    does.
+    """
     if deed.kind is DeedKind.PRESS:
         await page.press(deed.text)
         return True
@@ -68,7 +70,7 @@ async def perform(page: BrowserPage, state: PageState, deed: PageDeed) -> bool:
 
 
 def keys_of(element: PageElement, text: str) -> str:
-    """The keys that enter a text. In a field for times of day white space opens a window, and hours have two digits."""
+    """The keys that enter a text. In a field for times white space would open a picker, and hours have two digits."""
     found = CLOCK.fullmatch(text)
     if element.kind != "time" or found is None:
         return text

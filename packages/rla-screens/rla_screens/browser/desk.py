@@ -1,6 +1,6 @@
-"""Browsers for callers that wait: tasks, demonstrations, labels and proofs are asked for outside of an event loop.
+"""Browsers for synchronous callers: tasks, demonstrations, labels and proofs are requested outside of an event loop.
 
-A process has one desk: a thread with an event loop of its own, and a pool of browsers that ends with the process.
+A process has one desk: a thread with its own event loop, and a pool of browsers that ends with the process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from rla_screens.browser.playing import KEPT, ScenePlayer
 
 Answer = TypeVar("Answer")
 TRIES = 2
-PLAYERS = 4  # while some wait for their page, those of others are drawn
-# Places that a desk has at least beside the pages that its players keep, whatever `contexts` says: one of an episode,
-# and one on which a task is drawn or proven meanwhile. With fewer, one would wait for a place that another never hands
-# back.
+PLAYERS = 4  # while some wait for their page, others draw theirs
+# Minimum of places besides the pages that players keep, whatever `contexts` says: one for an episode, and one to draw
+# or prove a task at the same time. With fewer, one would wait for a place that is never returned.
 PLACES = 2
-# What a pool does not ask.
+# Parameters that do not affect the pool.
 UNPOOLED = ("mode", "success", "other_pages", "actions", "cell")
 _DESKS: dict[tuple[int, BrowserParams], BrowserDesk] = {}
 _LATEST = (BrowserParams(), 1.0, 0)
@@ -44,18 +43,18 @@ class BrowserDesk:
         self._thread.start()
         self.pool = self._made(own)
         self._players = [ScenePlayer(self.pool) for _ in range(PLAYERS)]
-        self._free: LifoQueue[ScenePlayer] = LifoQueue()  # the one that has its pages open
+        self._free: LifoQueue[ScenePlayer] = LifoQueue()  # the last one has its pages open
         for player in self._players:
             self._free.put(player)
 
     def ask(self, work: Callable[[BrowserPool], Coroutine[Any, Any, Answer]]) -> Answer:
-        """What `work` returns of the pool. Raises what it raises."""
+        """The result of `work` on the pool. Raises its exceptions."""
         return asyncio.run_coroutine_threadsafe(work(self.pool), self._loop).result()
 
     def play(self, work: Callable[[ScenePlayer], Coroutine[Any, Any, Answer]]) -> Answer:
-        """What `work` returns of a player, which has one caller at a time; callers wait until one is free. It is done
-        again where the page is lost, so it has to begin its scenes itself. Raises EnvironmentFailure where that
-        happens twice.
+        """The result of `work` on a player. A player has one caller at a time, and callers wait until one is free. If
+        the page is lost, `work` runs once more, so it has to begin its scenes itself. Raises EnvironmentFailure after
+        two losses.
         """
         player = self._free.get()
         try:
@@ -70,7 +69,7 @@ class BrowserDesk:
             self._free.put(player)
 
     def close(self) -> None:
-        """Ends the browsers and the thread."""
+        """End the browsers and the thread."""
         if not self._loop.is_closed():
             self.ask(self._closed)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -91,7 +90,7 @@ class BrowserDesk:
 
 
 def browser_desk(own: BrowserParams) -> BrowserDesk:
-    """The desk of this process for these parameters. Raises UserError where there is no browser."""
+    """The desk of this process for these parameters. Raises UserError if there is no browser."""
     plain: dict[str, Any] = {name: getattr(BrowserParams(), name) for name in UNPOOLED}
     key = (os.getpid(), replace(own, **plain))
     with _MAKING:
@@ -101,31 +100,31 @@ def browser_desk(own: BrowserParams) -> BrowserDesk:
 
 
 def remember(own: BrowserParams, threshold: float, max_steps: int) -> None:
-    """Parameters that this process has read, `env.reward_threshold` and `env.max_steps`: `latest_desk` and
-    `latest_mode` are of the last ones.
+    """Record parameters that this process has read, with `env.reward_threshold` and `env.max_steps`. `latest_desk` and
+    `latest_mode` use the last ones recorded.
     """
     global _LATEST
     _LATEST = (own, threshold, max_steps)
 
 
 def latest_desk() -> BrowserDesk:
-    """For callers that are told no parameters. Raises UserError where there is no browser."""
+    """For callers without parameters. Raises UserError if there is no browser."""
     return browser_desk(_LATEST[0])
 
 
 def latest_has_parameters() -> bool:
-    """For the same callers: whether pages have parameters, as `BrowserPool.settings` says. No browser is needed."""
+    """For callers without parameters: whether pages have parameters (`BrowserPool.settings`). Needs no browser."""
     return not _LATEST[0].folder
 
 
 def latest_mode() -> PlayedMode:
-    """For the same callers: how the policy plays, and what wins."""
+    """For callers without parameters: how the policy plays, and what counts as a win."""
     return played_mode(*_LATEST)
 
 
 @atexit.register
 def _close_desks() -> None:
-    """A process that was forked has none of its own; those of its parent are not in it."""
+    """Desks do not survive a fork: the child has none of its own and must not use those of its parent."""
     for (pid, _), desk in list(_DESKS.items()):
         if pid == os.getpid():
             desk.close()

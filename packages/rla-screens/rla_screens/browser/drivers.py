@@ -1,8 +1,8 @@
-"""Playwright's driver, a process of its own that starts browsers, with the folder for the temporary files of all.
+"""Playwright's driver, a separate process that starts browsers, with one folder for all their temporary files.
 
-When this process dies, in whatever way, the pipes to the driver close: it ends with its browsers, and a watching shell
-removes the folder. Every process below the driver keeps its temporary files there, which is how those that have not
-ended by themselves are found.
+If this process dies, in any way, the pipes to the driver close: the driver ends with its browsers, and a watching shell
+removes the folder. Every process below the driver keeps its temporary files in the folder, which identifies processes
+that did not end by themselves.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 CLOSING_S = 20.0  # for a context, a browser or the driver to close
-WORN = 400  # contexts that a browser has served when it is replaced by a new one
+WORN = 400  # contexts after which a browser is replaced by a new one
 SWEEP = 'cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$1" && sleep 0.5; done; rm -rf -- "$1"'
-DRIVER = b"run-driver"  # in the command line of the driver; that of a browser names its folder
+DRIVER = b"run-driver"  # in the driver's command line; a browser's names its folder
 _SWAPPING = threading.Lock()  # of TMPDIR
 
 
 @dataclass(slots=True, eq=False)
 class RunningBrowser:
-    """`started`: when the process started, so that no other one of the same id is killed; `open`: contexts that are in
-    use; `served`: all that were.
+    """`started`: the start time of the process, so that a later process with the same id is not killed. `open`:
+    contexts in use. `served`: contexts in total.
     """
 
     browser: Browser
@@ -56,9 +56,9 @@ class RunningBrowser:
                 os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Close it; where its process is still there then, kill that."""
+        """Close it; if its process still exists afterwards, kill it."""
         try:
-            await close_browser(self.browser)
+            await _close_browser(self.browser)
         finally:
             self.kill()
 
@@ -73,7 +73,7 @@ class RunningDriver:
     browsers: list[RunningBrowser] = field(default_factory=list)
 
     async def end(self) -> None:
-        """End it with all that it has started, and remove the folder, also where the call is cancelled."""
+        """End it with everything that it has started, and remove the folder, even if the call is cancelled."""
         try:
             for running in self.browsers:
                 await running.end()
@@ -84,8 +84,8 @@ class RunningDriver:
             swept(self.sweeper, self.folder)
 
 
-async def close_browser(browser: Browser) -> None:
-    """Whether it closes or not is not said."""
+async def _close_browser(browser: Browser) -> None:
+    """Close a browser, and ignore failures."""
     with contextlib.suppress(PageLost):
         async with page_answering(CLOSING_S):
             await browser.close()
@@ -94,13 +94,13 @@ async def close_browser(browser: Browser) -> None:
 async def launched_browser(
     playwright: Playwright, program: str, flags: Sequence[str], *, longest_s: float
 ) -> RunningBrowser:
-    """Raises PageLost where it does not start, or does not say which process it is; it is closed then."""
+    """Raises PageLost, after closing the browser, if it does not start or does not report its process id."""
     async with page_answering(longest_s):
         browser = await playwright.chromium.launch(
             executable_path=program,
             args=list(flags),
-            chromium_sandbox=os.geteuid() != 0,  # root has none: Chromium refuses to start
-            timeout=longest_s * 1000,  # the driver ends what has not started by then
+            chromium_sandbox=os.geteuid() != 0,  # Chromium refuses to start with a sandbox as root
+            timeout=longest_s * 1000,  # after this time the driver ends the attempt
         )
     try:
         async with page_answering(longest_s):
@@ -110,13 +110,13 @@ async def launched_browser(
         if pid is None:
             raise PageLost("does not say which process it is")
     except BaseException:
-        await close_browser(browser)
+        await _close_browser(browser)
         raise
     return RunningBrowser(browser, pid, process_start(pid))
 
 
 async def started_driver(*, longest_s: float) -> RunningDriver:
-    """Raises UserError where it is not installed or has no place for files, and PageLost where it does not start."""
+    """Raises UserError without playwright or without space for files, and PageLost if the driver does not start."""
     try:
         from playwright.async_api import async_playwright
     except ImportError:
@@ -140,7 +140,7 @@ async def started_driver(*, longest_s: float) -> RunningDriver:
 
 
 def new_folder() -> Path:
-    """An empty folder for temporary files. Raises UserError where there is no place for one."""
+    """An empty folder for temporary files. Raises UserError if there is no space for it."""
     try:
         return Path(tempfile.mkdtemp(prefix="rla-browser-"))
     except OSError as error:
@@ -150,8 +150,8 @@ def new_folder() -> Path:
 
 @contextlib.contextmanager
 def temporary_files_in(folder: Path) -> Iterator[None]:
-    """Processes that are started meanwhile keep their temporary files there."""
-    tempfile.gettempdir()  # is remembered: this process keeps its own
+    """Processes started inside keep their temporary files in `folder`."""
+    tempfile.gettempdir()  # cached first, so that this process keeps its own
     with _SWAPPING:
         before = os.environ.get("TMPDIR")
         os.environ["TMPDIR"] = str(folder)
@@ -165,7 +165,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def swept(sweeper: subprocess.Popen[bytes], folder: Path) -> None:
-    """End the processes that are left, remove their folder and let the shell go."""
+    """Kill the remaining processes, remove their folder and release the shell."""
     for pid in processes_of(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -178,13 +178,13 @@ def swept(sweeper: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """The driver and the browsers whose temporary files are in this folder. What a browser has started ends with it."""
+    """The driver and the browsers whose temporary files are in this folder. Children of a browser end with it."""
     found, name = list[int](), os.fsencode(folder)
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             kept_there = b"TMPDIR=" + name in (entry / "environ").read_bytes().split(b"\0")
             said = (entry / "cmdline").read_bytes()
-            # Another thread may start a process meanwhile, which has the folder, too, and is none of these.
+            # Another thread may start a process at the same time that inherits the folder but is not one of these.
             if kept_there and (DRIVER in said or name in said):
                 found.append(int(entry.name))
     return found

@@ -1,4 +1,4 @@
-"""Web pages as the stages see them: MiniWoB++ in a real Chromium, as text or as pixels (`docs/guide/browser.md`)."""
+"""Web pages as an environment: MiniWoB++ in a real Chromium, as text or as pixels (`docs/guide/browser.md`)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BrowserPages:
         remember(browser_params(config), config.env.reward_threshold, config.env.max_steps)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Pages of `tasks.kinds`, in turn, by names of pages or families; fewer where pages have no more scenes. The
+        """Pages named by `tasks.kinds` (pages or families), in turn; fewer tasks if the pages have no more scenes. The
         split BLANKED has the tasks of the first held-out split, each shown as a white picture.
         """
         own, first = browser_params(config), config.tasks.test_splits[0]
@@ -148,5 +148,5 @@ class BrowserPages:
         return scene_likeness(scene_of(task))
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
-        """Children are proven as they are made; here, that an episode has steps enough for them."""
+        """Children are proven when they are made. This only checks that an episode has enough steps for them."""
         return StepsProof(max_steps=config.env.max_steps)

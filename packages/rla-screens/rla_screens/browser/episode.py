@@ -1,7 +1,8 @@
-"""An episode on a page: `AwaitedEnvironment`. What the policy reads and writes is the business of a view, one a mode.
+"""An episode on a page: `AwaitedEnvironment`. The text that the policy reads and writes comes from a view, one per
+mode.
 
-A page that hangs or dies is lost: the episode so far is played again on a new one, and every answer has to be the one
-that was given before. A step that loses two pages ends the episode.
+A page that hangs or dies is lost: the episode so far is replayed on a new page, and every answer has to be the same as
+before. A step that loses two pages ends the episode.
 """
 
 from __future__ import annotations
@@ -20,35 +21,33 @@ from rla_screens.browser.params import Success
 from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.state import PageState
 
-TRIES = 2  # whichever step has lost two pages would lose a third
+TRIES = 2  # a step that has lost two pages would lose a third
 UNREADABLE = "Nothing happens."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acted:
-    """Whether an action could be read as one, and whether it ends the episode."""
+    """Whether an action could be parsed, and whether it ends the episode."""
 
     understood: bool = True
     ended: bool = False
 
 
 class BrowserView(Protocol):
-    """How a mode shows a page, and does what the policy writes. Both raise as `BrowserPage` does."""
+    """How a mode shows a page, and carries out the policy's actions. Both methods raise as `BrowserPage` does."""
 
     async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        """Text, commands, pictures and place; how the episode stands is filled in by the episode. `first`: say what is
-        to be done, too.
-        """
+        """Text, commands, pictures and place; the episode adds its own status. `first`: include the instruction."""
         ...
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted: ...
 
     def expert(self, state: PageState, scene: PageScene) -> str:
-        """The next action of the expert; where it gives up, one that ends the episode."""
+        """The next action of the expert; if the expert gives up, an action that ends the episode."""
         ...
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """What a demonstrator that errs does in place of it: some of the commands that are shown, or all."""
+        """The actions among which a demonstrator errs: some or all of the commands shown."""
         ...
 
 
@@ -58,7 +57,7 @@ def won(reward: float, success: Success) -> bool:
 
 
 class BrowserEpisode:
-    """Raises EnvironmentFailure where the page fails, UserError where no browser can be had."""
+    """Raises EnvironmentFailure if the page fails, UserError if no browser is available."""
 
     def __init__(self, pool: BrowserPool, scene: PageScene, view: BrowserView, *, success: Success) -> None:
         self._pool, self._scene, self._view, self._success = pool, scene, view, success
@@ -80,9 +79,9 @@ class BrowserEpisode:
         return await self._answer(action)
 
     def close(self) -> None:
-        """The page is ended in the background; where the event loop is over, it is, too."""
+        """Close the page in the background. If the event loop has ended, the page has ended with it."""
         page, self._page = self._page, None
-        if page is not None and in_running_loop():
+        if page is not None and _in_running_loop():
             self._pool.release(page)
 
     async def _answer(self, action: str | None) -> Observation:
@@ -95,24 +94,24 @@ class BrowserEpisode:
                 if lost == TRIES:
                     self._pool.lost += 1
                     self._pool.given_up += 1
-                    raise EnvironmentFailure(f"the page {error}, twice, at {asked_of_page(action)}") from None
+                    raise EnvironmentFailure(f"the page {error}, twice, at {_asked_of_page(action)}") from None
         self._history.append((action, seen))
         self._over = seen.done or seen.won
         return seen
 
     async def _again(self, action: str | None) -> Observation:
         assert self._page is not None
-        lost, self._page = self._page, None  # a cancelled call must not give back what is ended already
+        lost, self._page = self._page, None  # a cancelled call must not close the page twice
         self._page = await self._pool.replaced(lost)
         try:
             await self._replayed()
-        except EnvironmentFailure:  # the page that was lost would not have ended it
+        except EnvironmentFailure:  # the lost page would not have ended the episode
             self._pool.given_up += 1
             raise
         return await self._asked(action)
 
     async def _replayed(self) -> None:
-        """Raises EnvironmentFailure where a new page does not answer as the one before did."""
+        """Raises EnvironmentFailure if a new page does not give the same answers as the one before."""
         for number, (earlier, seen) in enumerate(self._history):
             again = await self._asked(earlier)
             if replace(again, images=()) != replace(seen, images=()):
@@ -128,7 +127,7 @@ class BrowserEpisode:
         scene = self._scene
         self._state = await self._page.start(self._file, scene.seed, self._pool.settings(scene.page, scene.parameters))
         if self._state.digest() != scene.digest:
-            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
+            raise EnvironmentFailure(f"{scene.page} begins differently than when the task was made; make new tasks")
         return await self._shown(Acted(), first=True)
 
     async def _acted(self, action: str) -> Observation:
@@ -156,16 +155,16 @@ class BrowserEpisode:
 
 
 def text_of_answer(seen: Observation, acted: Acted) -> str:
-    """What a policy is told after an action: what the page shows, and that an action was none."""
+    """The text after an action: the page's text, and a note if the action could not be parsed."""
     return seen.text if acted.understood else f"{UNREADABLE}\n{seen.text}"
 
 
-def asked_of_page(action: str | None) -> str:
+def _asked_of_page(action: str | None) -> str:
     """A call of an episode in words."""
     return "the reset" if action is None else f"action {action[:200]!r}"
 
 
-def in_running_loop() -> bool:
+def _in_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

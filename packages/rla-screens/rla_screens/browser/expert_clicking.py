@@ -1,4 +1,4 @@
-"""Rules of pages on which things are clicked: buttons, links, tabs, boxes, lists, colours, menus, posts."""
+"""Expert rules for pages on which things are clicked: buttons, links, tabs, boxes, lists, colours, menus, posts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def button_one(state: PageState) -> PageDeed | None:
 
 
 def one_then_two(state: PageState) -> PageDeed | None:
-    """A button that was clicked has the focus."""
+    """The button that was clicked has the focus."""
     one = element_named(state, "ONE")
     return press_button(state, "TWO") if one is not None and one.focused else click(one)
 
@@ -57,7 +57,7 @@ def tab_of_number(state: PageState) -> PageDeed | None:
 
 
 def link_behind_tabs(state: PageState) -> PageDeed | None:
-    """The link where it is seen; else the tab after the one that is open."""
+    """The link if it is visible; else the tab after the open one."""
     tabs = of_role(state, "tab")
     opened = max((number for number, tab in enumerate(tabs) if tab.is_on), default=-1)
     return first(quoted_link(state), click(tabs[(opened + 1) % len(tabs)]) if tabs else None)
@@ -73,28 +73,28 @@ def close_dialog(state: PageState) -> PageDeed | None:
     return press_button(state, "Close" if wanted in ("", "x") else wanted)
 
 
-def asked_choices(state: PageState) -> list[str]:
+def _asked_choices(state: PageState) -> list[str]:
     """`Select a, b and click Submit`, `Select a from the list and click Submit`."""
     said = text_between(state.utterance, "Select ", " and click Submit").partition(" from ")[0]
     return [] if said == "nothing" else [name.strip() for name in said.split(", ")]
 
 
 def boxes(state: PageState) -> PageDeed | None:
-    """Check what is asked for and nothing else, then submit."""
-    wanted = asked_choices(state)
+    """Check the requested boxes and no others, then submit."""
+    wanted = _asked_choices(state)
     wrong = next((box for box in of_role(state, "checkbox") if (box.text in wanted) is not box.is_on), None)
     return first(click(wrong), submit(state))
 
 
 def one_option(state: PageState) -> PageDeed | None:
-    wanted = asked_choices(state)
+    wanted = _asked_choices(state)
     radio = next((one for one in of_role(state, "radio") if one.text in wanted and not one.is_on), None)
     return first(click(radio), submit(state))
 
 
 def from_list(state: PageState) -> PageDeed | None:
     lists = of_role(state, "select")
-    return first(*(select(at(lists, 0), name) for name in asked_choices(state)), submit(state))
+    return first(*(select(at(lists, 0), name) for name in _asked_choices(state)), submit(state))
 
 
 def widget(state: PageState) -> PageDeed | None:
@@ -130,7 +130,7 @@ def grid_point(state: PageState) -> PageDeed | None:
 
 
 def menu_path(state: PageState) -> PageDeed | None:
-    """The last item of `Select A>B>C` where it is seen; else the mouse goes to the one before it."""
+    """The last item of `Select A>B>C` if it is visible; else hover over the one before it."""
     *before, last = (name.strip() for name in state.utterance.removeprefix("Select ").split(">"))
     return first(click(element_named(state, last)), *(hover(element_named(state, name)) for name in reversed(before)))
 
@@ -153,7 +153,7 @@ def contact_detail(state: PageState) -> PageDeed | None:
 
 
 def following(state: PageState, label: str, *, role: str) -> PageElement | None:
-    """The first element of a role after the text `label:`."""
+    """The first element with this role after the text `label:`."""
     seen = False
     for one in state.elements:
         if seen and one.role == role:
@@ -163,12 +163,12 @@ def following(state: PageState, label: str, *, role: str) -> PageElement | None:
 
 
 def tree_entry(state: PageState) -> PageDeed | None:
-    """The entry where it is seen; else a folder that is closed."""
+    """The entry if it is visible; else a closed folder."""
     closed = next((one for one in of_role(state, "item") if "expandable-hitarea" in one.classes), None)
     return first(click(element_named(state, first_quote(state), roles=("item", "link"))), click(closed))
 
 
-def posts_of(state: PageState, user: str) -> list[list[PageElement]]:
+def _posts_of(state: PageState, user: str) -> list[list[PageElement]]:
     """The elements that follow each mention of a user, up to the next user."""
     rows: list[list[PageElement]] = []
     mine = False
@@ -187,7 +187,7 @@ def post_button(state: PageState) -> PageDeed | None:
     shown = element_named(state, wanted, f"{wanted} {user}", roles=("item", "link", "menuitem"))
     if shown is not None and shown.text:
         return click(shown)
-    row = next(iter(posts_of(state, user)), [])
+    row = next(iter(_posts_of(state, user)), [])
     icon = next((one for one in row if one.sign == wanted.lower()), None)
     return first(click(icon), click(next((one for one in row if one.sign == "more"), None)))
 
@@ -197,7 +197,7 @@ def many_post_buttons(state: PageState) -> PageDeed | None:
     found, wanted = POSTS.search(state.utterance), first_quote(state).lower()
     if found is None:
         return None
-    icons = [one for row in posts_of(state, found[2]) for one in row if one.sign == wanted]
+    icons = [one for row in _posts_of(state, found[2]) for one in row if one.sign == wanted]
     count = len(icons) if found[1] == "all" else int(found[1])
     left = [one for one in icons[:count] if not one.is_on]
     return first(click(at(left, 0)), submit(state))

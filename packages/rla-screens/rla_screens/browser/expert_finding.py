@@ -1,4 +1,4 @@
-"""How the rules find elements, and what an utterance says."""
+"""How the expert's rules find elements, and parse an utterance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PUNCTUATION = ".,;:!?"
 
 
 def quotes(state: PageState) -> list[str]:
-    """What the utterance says in quotation marks."""
+    """The quoted parts of the utterance."""
     return [text.strip() for text in QUOTED.findall(state.utterance)]
 
 
@@ -23,18 +23,18 @@ def first_quote(state: PageState) -> str:
 
 
 def ordinal(state: PageState) -> int:
-    """The first `3rd` of the utterance as 2; 0 where it has none."""
+    """The first ordinal of the utterance as an index, `3rd` as 2; 0 if it has none."""
     found = ORDINAL.search(state.utterance)
     return int(found[1]) - 1 if found else 0
 
 
 def of_role(state: PageState, *roles: str) -> list[PageElement]:
-    """Enabled elements of these roles; all with a number where no role is given."""
+    """Enabled elements with one of these roles; without roles, all elements that have a number."""
     return [one for one in state.elements if one.ref and not one.disabled and (not roles or one.role in roles)]
 
 
 def element_named(state: PageState, *names: str, roles: Sequence[str] = ()) -> PageElement | None:
-    """The first element with one of these names as they are, else whatever their capitals."""
+    """The first element with exactly one of these names, else ignoring case."""
     there = of_role(state, *roles)
     exact = next((one for name in names for one in there if one.name == name), None)
     wanted = [name.lower() for name in names]
@@ -50,7 +50,7 @@ def hover(element: PageElement | None) -> PageDeed | None:
 
 
 def press_button(state: PageState, *names: str) -> PageDeed | None:
-    """Click what is named so, whatever it is."""
+    """Click the element with one of these names, whatever its role."""
     return click(element_named(state, *names))
 
 
@@ -59,14 +59,14 @@ def submit(state: PageState) -> PageDeed | None:
 
 
 def fill(element: PageElement | None, text: str) -> PageDeed | None:
-    """Type the text, unless it is there."""
+    """Type the text, unless the element holds it already."""
     if element is None or not text or element.value == text:
         return None
     return PageDeed(kind=DeedKind.TYPE, ref=element.ref, text=text)
 
 
 def select(element: PageElement | None, option: str) -> PageDeed | None:
-    """Choose the option, unless it is chosen."""
+    """Choose the option, unless it is chosen already."""
     if element is None or option not in element.options or option in element.chosen:
         return None
     return PageDeed(kind=DeedKind.SELECT, ref=element.ref, text=option)
@@ -77,19 +77,21 @@ def at(elements: Sequence[PageElement], index: int) -> PageElement | None:
 
 
 def first(*deeds: PageDeed | None) -> PageDeed | None:
-    """The first that is left to do."""
+    """The first deed that is left to do."""
     return next((deed for deed in deeds if deed is not None), None)
 
 
 def text_between(text: str, before: str, after: str) -> str:
-    """The part of a text between two others; empty where they are not there."""
+    """The part of a text between two others; empty if they do not occur."""
     _, found, rest = text.partition(before)
     inside, ended, _ = rest.partition(after)
     return inside.strip() if found and ended else ""
 
 
 def after_label(state: PageState, label: str, *, roles: Sequence[str] = ()) -> PageElement | None:
-    """The first element of these roles (none: the next text) that follows a text; its colon does not matter."""
+    """The first element with one of these roles (without roles: the next text) after a label; a colon after the label
+    is ignored.
+    """
     wanted, seen = label.lower().rstrip(":"), False
     for one in state.elements:
         if seen and (one.role in roles if roles else not one.role):

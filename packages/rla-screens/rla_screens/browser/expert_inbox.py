@@ -1,4 +1,4 @@
-"""Rules of the inbox: find an email by its sender, then delete, mark, answer or forward it."""
+"""Expert rules for the inbox: find an email by its sender, then delete, mark, answer or forward it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def inbox(state: PageState) -> PageDeed | None:
         return None
     for word, icon in (("delete", "trash"), ("important", "star")):
         if word in state.utterance:
-            return click(icon_beside(state, sender[1], icon))
+            return click(_icon_beside(state, sender[1], icon))
     receiver = RECEIVER.search(state.utterance)
-    return sent_mail(state, sender[1], receiver[1] if receiver else "", first_quote(state))
+    return _sent_mail(state, sender[1], receiver[1] if receiver else "", first_quote(state))
 
 
-def icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
-    """The icon in the row of an email, or of the one that is open."""
+def _icon_beside(state: PageState, sender: str, icon: str) -> PageElement | None:
+    """The icon in the row of an email, or in the open email."""
     rows = of_role(state, "item")
     found = [number for number, one in enumerate(rows) if one.text.startswith(f"{sender} ")]
     rest = rows[found[0] :] if found else rows if element_named(state, "close-email") else []
     return next((one for one in rest if one.sign == icon), None)
 
 
-def sent_mail(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
-    """Open the email, choose what to do with it, write, and send."""
+def _sent_mail(state: PageState, sender: str, receiver: str, answer: str) -> PageDeed | None:
+    """Open the email, choose the operation, write, and send."""
     send = element_named(state, "send-forward" if receiver else "send-reply")
     if send is not None:
         field = of_role(state, "textbox") if receiver else of_role(state, "textarea")

@@ -1,4 +1,4 @@
-"""The rule of each page. A rule sees the state alone, so it goes on from wherever somebody else has stopped."""
+"""The expert's rule for each page. A rule sees only the current state, so it can continue after anybody's actions."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ RULES: dict[str, Rule] = {
 
 
 def expert_deed(page: str, state: PageState) -> PageDeed:
-    """The next deed of the expert. Where no rule knows one, it gives up (`DeedKind.DONE`)."""
+    """The next deed of the expert. If no rule applies, it gives up (`DeedKind.DONE`)."""
     rule = RULES.get(page)
     return (rule(state) if rule is not None else None) or PageDeed(kind=DeedKind.DONE)

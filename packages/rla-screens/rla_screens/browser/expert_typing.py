@@ -1,4 +1,4 @@
-"""Rules of pages on which something is typed, computed or looked up."""
+"""Expert rules for pages on which something is typed, computed or looked up."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def text_in_all(state: PageState) -> PageDeed | None:
 
 
 def sign_in(state: PageState) -> PageDeed | None:
-    """Name and password, one field each; a window that asks to leave is cancelled first."""
+    """Name and password, one field each; a dialog that asks to leave is cancelled first."""
     if (cancel := element_named(state, "Cancel", roles=("button",))) is not None:
         return click(cancel)
     pairs = zip(fields(state), quotes(state), strict=False)
@@ -65,7 +65,7 @@ def focus(state: PageState) -> PageDeed | None:
 
 
 def said_date(state: PageState) -> PageDeed | None:
-    """Fields for dates show what was typed in another form."""
+    """Date fields display a typed date in another form."""
     found, field = DATE.search(state.utterance), at(fields(state), 0)
     if found is None or field is None:
         return None
@@ -106,21 +106,21 @@ def nth_word(state: PageState) -> PageDeed | None:
 
 
 def table_value(state: PageState) -> PageDeed | None:
-    """`Enter the value of Color into the text field`; or a form whose labels stand in a table, too."""
+    """`Enter the value of Color into the text field`; or a form whose labels also occur in a table."""
     label = text_between(state.utterance, "value of ", " into")
     if label:
         value = after_label(state, label)
         return first(typed(at(fields(state), 0), value.text if value else ""), submit(state))
     deeds = [
-        typed(field, next_to(state, one.text.rstrip(":")))
+        typed(field, _next_to(state, one.text.rstrip(":")))
         for one, field in pairwise(state.elements)
         if one.text.endswith(":") and field.takes_text
     ]
     return first(*deeds, submit(state))
 
 
-def next_to(state: PageState, label: str) -> str:
-    """The text after a text that is exactly so."""
+def _next_to(state: PageState, label: str) -> str:
+    """The text after the one that equals `label`."""
     texts = [one.text for one in state.elements if not one.role]
     return next((after for text, after in pairwise(texts) if text == label), "")
 
@@ -152,12 +152,12 @@ def movie_search(state: PageState) -> PageDeed | None:
         label = one.text.lower() if not one.role else label
         if one.role == "textbox":
             there.append((one, next((number for word, number in LABELS.items() if word in label), 0)))
-    left = {1, 2, 3} - {part for _, part in there}  # what no label names goes to the field that is left
+    left = {1, 2, 3} - {part for _, part in there}  # values without a label go to the remaining field
     return first(*(typed(field, found[part or min(left, default=1)]) for field, part in there), submit(state))
 
 
 def completed(state: PageState) -> PageDeed | None:
-    """Type the beginning, choose the entry that begins and ends as asked, submit."""
+    """Type the beginning, choose the entry that begins and ends as requested, submit."""
     parts, field = quotes(state), at(fields(state), 0)
     if field is None or not parts:
         return None
@@ -182,7 +182,7 @@ def spinner(state: PageState) -> PageDeed | None:
 
 
 def generated(state: PageState) -> PageDeed | None:
-    """Generate until the number is as asked, then submit."""
+    """Generate until the number is as requested, then submit."""
     shown = next((one.text for one in state.elements if not one.role), "")
     found = re.search(r"(less|greater) than (\d+)", state.utterance)
     number = int(shown) if shown.lstrip("-").isdigit() else None
@@ -194,7 +194,7 @@ def generated(state: PageState) -> PageDeed | None:
 
 
 def ticket(state: PageState) -> PageDeed | None:
-    """The cheapest or dearest ticket, or that of the shortest or longest flight."""
+    """The cheapest or most expensive ticket, or the one with the shortest or longest flight."""
     offers, minutes, costs = list[PageElement](), list[int](), list[int]()
     for one in state.elements:
         if not one.role and (found := re.fullmatch(r"(\d+)h (\d+)m", one.text)):
@@ -210,7 +210,7 @@ def ticket(state: PageState) -> PageDeed | None:
 
 
 def searched(state: PageState) -> PageDeed | None:
-    """Search, then go to the page of results on which the nth one is, three a page."""
+    """Search, then go to the page of results that has the nth one, three per page."""
     if (deed := typed(at(fields(state), 0), first_quote(state))) is not None:
         return deed
     results = [one for one in of_role(state, "link") if not one.text.isdigit() and len(one.text) > 2]
@@ -220,12 +220,12 @@ def searched(state: PageState) -> PageDeed | None:
     number = ordinal(state)
     wanted = number // 3 + 1
     page = next((one for one in pages if int(one.text) == wanted), None)
-    if page is not None and not page_is_open(state, wanted):
+    if page is not None and not _page_is_open(state, wanted):
         return click(page)
     return click(at(results, number % 3))
 
 
-def page_is_open(state: PageState, wanted: int) -> bool:
-    """The link to a page that is shown has the focus after it was clicked; the first page is shown at once."""
+def _page_is_open(state: PageState, wanted: int) -> bool:
+    """Whether a page of results is open: after a click its link keeps the focus. The first page is open at once."""
     opened = next((one for one in state.elements if one.role == "link" and one.text.isdigit() and one.focused), None)
     return int(opened.text) == wanted if opened is not None else wanted == 1

@@ -1,8 +1,8 @@
-"""Ground truth about steps, by replay: does the expert still win from here, and is it nearer than it has ever been?
+"""Ground truth labels of steps, by replay: does the expert still win from here, and is it nearer than ever before?
 
-+1 for an action after which the expert wins and needs fewer steps than at any moment before. -1 for every other:
-one that ends the episode, or after which the expert does not win within `env.max_steps`; and one that brings it no
-nearer. `before` and `after` are the steps that the expert needs, infinite where it does not win.
++1 for an action after which the expert wins and needs fewer steps than at any moment before. -1 for every other action:
+it ends the episode, the expert does not win afterwards within `env.max_steps`, or it brings the expert no nearer.
+`before` and `after` are the numbers of steps that the expert needs, infinite if it does not win.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ REASONS = (NEARER, USELESS, SPOILT, UNREAD)
 
 
 class PageLabels:
-    """Labels of one episode. What is known of a state is remembered: pages that read alike are alike."""
+    """Labels of one episode. Results are cached by state: pages that read alike are treated alike."""
 
     def __init__(self, player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView) -> None:
         self._player, self._scene, self._config, self._view = player, scene, config, view
         self._left: dict[tuple[str, int], float] = {}
-        # What is left at the start is the same for all episodes of the scene. Later states are not shared: pages that
-        # read alike may be scrolled otherwise.
+        # The steps left at the start are the same for all episodes of the scene. Later states are not shared, because
+        # pages that read alike may be scrolled differently.
         self._first: dict[tuple[str, int], float] = player.known(
             (scene, browser_params(config), config.env.max_steps, config.env.reward_threshold)
         )
 
     async def of(self, actions: Sequence[str], *, others: int, rng: random.Random) -> list[list[Labelled]]:
-        """Per action the label of it, then of `others` that were offered."""
+        """For each action its label, followed by labels of `others` offered actions."""
         done, steps = list[str](), list[list[Labelled]]()
         state = await self._player.begin(self._scene)
         commands = await self._offered(state, first=True) if others else ()
@@ -90,8 +90,8 @@ class PageLabels:
         )
 
     async def left(self, state: PageState) -> float:
-        """Steps that the expert needs from `state`, which the page is in; infinite where it does not win. The page goes
-        on: replay what comes next.
+        """The number of steps that the expert needs from `state`, which the page is in; infinite if it does not win.
+        This moves the page on, so replay before the next call.
         """
         if state.done:
             return 0.0 if is_won(state, self._config) else inf

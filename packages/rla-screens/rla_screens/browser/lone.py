@@ -1,4 +1,4 @@
-"""An episode for callers that wait: `Environment` in the browser of this process."""
+"""An episode for synchronous callers: `Environment` in the browser of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mode is to those that play a page: how it shows it and acts on it, and which reward wins."""
+"""The view of a mode, and the rewards that win, for callers that play a page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from rla_screens.browser.text_view import TextView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMode:
-    """`threshold`: `env.reward_threshold`, which decides where `success` is `score`. `max_steps`: `env.max_steps`, 0
-    where nobody says it.
-    """
+    """`threshold`: `env.reward_threshold`, which decides if `success` is `score`. `max_steps`: 0 if unknown."""
 
     view: BrowserView
     success: Success
@@ -29,10 +27,10 @@ class PlayedMode:
 
 
 def page_view(own: BrowserParams) -> BrowserView:
-    """How the mode of the parameters shows pages."""
+    """The view of the mode in the parameters."""
     return PixelView(own=own) if own.mode == "pixels" else TextView()
 
 
 def played_mode(own: BrowserParams, threshold: float, max_steps: int = 0) -> PlayedMode:
-    """The mode of the parameters."""
+    """The mode in the parameters."""
     return PlayedMode(view=page_view(own), success=own.success, threshold=threshold, max_steps=max_steps)

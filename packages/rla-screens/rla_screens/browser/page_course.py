@@ -1,4 +1,4 @@
-"""How episodes on pages went: until something on the page has changed, and from then on."""
+"""The phases of episodes on pages: before something on the page has changed, and after."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rla.envs.views import Course, Phase
 
 
 def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
-    """Two phases: until something on the page has changed, and from then on. Of episodes with pictures one: their texts
-    are constants, and so tell no change; the pictures show the mouse, so they tell one where the page has none.
+    """Two phases: before something on the page has changed, and after. Episodes with pictures get one phase only. Their
+    texts are constant and do not show a change, and their pictures include the mouse, so they differ even if the page
+    does not change.
     """
     verbs = Counter(step["action"].split(" ", 1)[0] for episode in episodes for step in episode["steps"])
     if any(episode.get("screens") is not None for episode in episodes):
@@ -35,6 +36,6 @@ def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
 
 
 def first_change(texts: Sequence[str]) -> int:
-    """The number of steps before the first that changes what is shown. The first text begins with the task."""
+    """The number of steps before the first that changes the text. The first text begins with the task."""
     shown = [texts[0].partition("\n")[2], *texts[1:]]
     return next((number for number in range(len(shown) - 1) if shown[number + 1] != shown[number]), len(shown) - 1)

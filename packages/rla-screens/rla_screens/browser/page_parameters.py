@@ -1,11 +1,11 @@
 """Numbers of a page that make it easier or harder: how many things it shows, or how many it asks for.
 
-A page of MiniWoB++ draws its problem by numbers that it keeps in variables of its own. Where such a number alone
-decides how much there is to choose among, and the expert knows the page, it is a parameter that a task may set. It is
-set after the page is loaded and before its problem is drawn; the file of the page stays as it is. Names and values come
-from this table alone, whoever writes an edit. The table is for the pages of the package, not for other folders.
+A page of MiniWoB++ draws its problem from numbers in its own variables. A number that alone decides how much there is
+to choose from, on a page that the expert knows, is a parameter that a task may set. It is set after the page is loaded
+and before its problem is drawn; the page's file is not changed. Names and values come from this table alone, whoever
+writes an edit. The table is for the pages of the package, not for other folders.
 
-The pages have one option in their address, `any`, which seven of them read and none uses: it is no parameter.
+The pages have one option in their address, `any`. Seven of them read it and none uses it, so it is not a parameter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParameter:
-    """`name`: the page's own variable; `usual`: what the package's page has; `values`: from easy to hard, with that."""
+    """`name`: the page's variable. `usual`: its value in the package's page. `values`: all values, from easy to
+    hard.
+    """
 
     name: str
     about: str
@@ -24,7 +26,7 @@ class PageParameter:
     values: tuple[int, ...]
 
     def beyond(self, value: int, *, harder: bool) -> tuple[int, ...]:
-        """The values on one side of another, the nearest first."""
+        """The values on one side of `value`, the nearest first."""
         if harder:
             return tuple(one for one in self.values if one > value)
         return tuple(one for one in reversed(self.values) if one < value)
@@ -51,14 +53,14 @@ PARAMETERS: Mapping[str, PageParameter] = {
 
 
 def are_parameters(page: str, given: object) -> bool:
-    """Whether these are parameters of a page with values that it may have, whoever says so. An empty object is fine."""
+    """Whether `given` is a set of known parameters of a page with allowed values. An empty object is fine."""
     known = PARAMETERS.get(page)
     if not isinstance(given, dict):
         return False
-    return all(known is not None and name == known.name and is_value(known, value) for name, value in given.items())
+    return all(known is not None and name == known.name and _is_value(known, value) for name, value in given.items())
 
 
-def is_value(known: PageParameter, value: object) -> bool:
+def _is_value(known: PageParameter, value: object) -> bool:
     return type(value) is int and value in known.values
 
 
@@ -68,8 +70,8 @@ def without_usual(page: str, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def page_settings(page: str, given: Mapping[str, int]) -> dict[str, int]:
-    """What the variables of a page are set to before it begins. A page that goes on from an earlier episode may have
-    other values, so the usual ones are set, too.
+    """The values to set in a page's variables before it begins. The usual ones are set too, because a page that
+    continues after an earlier episode may hold other values.
     """
     known = PARAMETERS.get(page)
     return {} if known is None else {known.name: given.get(known.name, known.usual)}

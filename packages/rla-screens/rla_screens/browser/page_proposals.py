@@ -1,4 +1,4 @@
-"""What a language model that changes tasks on pages is asked, and the form of its answer."""
+"""The prompt for a language model that changes page tasks, and the form of its answer."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class PageProposals:
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         scene = scene_of(task)
         wanted = "harder" if view.direction == Direction.HARDER else "easier"
-        pages = " < ".join(pages_for(scene))
-        told, now = told_parameters(scene), dict(scene.parameters) or "none that differ"
+        pages = " < ".join(_pages_for(scene))
+        told, now = _told_parameters(scene), dict(scene.parameters) or "none that differ"
         parts = {
             "Task": task.instruction,
             "Hint": scene.hint or "(none)",
@@ -47,13 +47,13 @@ class PageProposals:
 
     def schema(self, task: Task) -> Mapping[str, Any]:
         properties: dict[str, Any] = {
-            "page": {"enum": list(pages_for(scene_of(task)))},
+            "page": {"enum": list(_pages_for(scene_of(task)))},
             "seed": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1},
             "hint": {"type": "string", "maxLength": LONGEST_HINT},
         }
-        required, known = sorted(properties), values_for(scene_of(task))
-        if known:  # whoever names none has the page as it is
-            values = {name: {"enum": list(values)} for name, values in known.items()}
+        required, known = sorted(properties), _known_parameters(scene_of(task)).values()
+        if known:  # without parameters the page keeps its own values; `child_of_page` checks that a page has them
+            values = {one.name: {"enum": list(one.values)} for one in known}
             properties["parameters"] = {"type": "object", "properties": values, "additionalProperties": False}
         return {
             "type": "object",
@@ -63,26 +63,21 @@ class PageProposals:
         }
 
 
-def pages_for(scene: PageScene) -> tuple[str, ...]:
+def _pages_for(scene: PageScene) -> tuple[str, ...]:
     """The pages of its family that the expert knows, from easy to hard."""
     return tuple(page for page in FAMILIES.get(family_of(scene.page), (scene.page,)) if page in RULES) or (scene.page,)
 
 
-def known_parameters(scene: PageScene) -> Mapping[str, PageParameter]:
-    """The parameters of the pages of its family, by page; none where the pages are of another folder."""
+def _known_parameters(scene: PageScene) -> Mapping[str, PageParameter]:
+    """The parameters of the pages of its family, by page; empty for pages of another folder."""
     if not latest_has_parameters():
         return {}
-    return {page: PARAMETERS[page] for page in pages_for(scene) if page in PARAMETERS}
+    return {page: PARAMETERS[page] for page in _pages_for(scene) if page in PARAMETERS}
 
 
-def told_parameters(scene: PageScene) -> str:
-    """The parameters of the pages of its family, a line for each page that has one; empty where none has."""
+def _told_parameters(scene: PageScene) -> str:
+    """The parameters of the pages of its family, one line per page; empty if none has parameters."""
     return "\n".join(
         f"{page}: {one.name} ({one.about}), one of {', '.join(map(str, one.values))}; without it {one.usual}"
-        for page, one in known_parameters(scene).items()
+        for page, one in _known_parameters(scene).items()
     )
-
-
-def values_for(scene: PageScene) -> Mapping[str, tuple[int, ...]]:
-    """The values of the parameters that the pages of its family have; `child_of_page` sees whether a page has them."""
-    return {one.name: one.values for one in known_parameters(scene).values()}

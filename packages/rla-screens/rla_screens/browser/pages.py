@@ -1,7 +1,7 @@
 """The pages of MiniWoB++: files of the installed package `miniwob`, found without importing it.
 
-The package imports selenium and gymnasium; its pages need neither. A page is named as its file is: `click-button`.
-Pages whose outcome depends on the clock are left out, because a page answers equal actions equally here.
+The package imports selenium and gymnasium, which its pages do not need. A page has the name of its file:
+`click-button`. Pages whose outcome depends on the clock are left out, because equal actions must give equal answers.
 
 A *family* is a row of pages that ask for the same skill, from easy to hard: `click-tab-2-easy`, `-medium`, `-hard`.
 """
@@ -17,9 +17,9 @@ from rla.errors import UserError
 from rla.plugins import from_checkout
 
 INSTALL = from_checkout("rla-screens[browser]")
-# What happens there depends on how long a player takes.
+# Their outcome depends on how long a player takes.
 CLOCK_BOUND = frozenset({"chase-circle", "moving-items", "simon-says", "stock-market"})
-# They keep something of an episode for the next one, so they are loaded for each.
+# They keep state from one episode to the next, so they are reloaded for each.
 KEEPING = frozenset(
     {
         "book-flight",
@@ -90,7 +90,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 @cache
 def miniwob_folder() -> Path:
-    """The folder whose `miniwob/*.html` are the pages. Raises UserError where the package is not installed."""
+    """The folder whose `miniwob/*.html` are the pages. Raises UserError if the package is not installed."""
     found = find_spec("miniwob")
     for place in (found.submodule_search_locations or ()) if found is not None else ():
         folder = Path(place) / "html"
@@ -100,7 +100,7 @@ def miniwob_folder() -> Path:
 
 
 def pages_folder(folder: str) -> Path:
-    """`folder` of the parameters as a folder of pages; the package's where it is empty. Raises UserError."""
+    """The parameter `folder` as a folder of pages; the package's folder if it is empty. Raises UserError."""
     if not folder:
         return miniwob_folder()
     own = Path(folder).resolve()
@@ -110,24 +110,24 @@ def pages_folder(folder: str) -> Path:
 
 
 def all_pages(folder: Path) -> tuple[str, ...]:
-    """The names of all pages, clock-bound ones included."""
+    """The names of all pages, including those that depend on the clock."""
     return tuple(sorted(file.stem for file in (folder / "miniwob").glob("*.html")))
 
 
 def playable_pages(folder: Path) -> tuple[str, ...]:
-    """The names of the pages that are played."""
+    """The names of the pages that can be played."""
     return tuple(page for page in all_pages(folder) if page not in CLOCK_BOUND)
 
 
 def page_file(folder: Path, page: str) -> Path:
-    """The file of a page that is played. Raises UserError for any other name: tasks may come from anywhere."""
+    """The file of a page that can be played. Raises UserError for any other name: tasks may come from anywhere."""
     if page not in playable_pages(folder):
-        raise UserError(f"{page!r} is no page of {folder}, or depends on the clock; make new tasks of other pages")
+        raise UserError(f"{page!r} is not a page of {folder}, or depends on the clock; make new tasks of other pages")
     return folder / "miniwob" / f"{page}.html"
 
 
 def family_of(page: str) -> str:
-    """The family of a page; a page of none is its own."""
+    """The family of a page; a page without one is its own family."""
     return next((name for name, members in FAMILIES.items() if page in members), page)
 
 
@@ -139,12 +139,14 @@ def neighbour_pages(page: str, *, harder: bool) -> tuple[str, ...]:
 
 
 def pages_of_kinds(kinds: Iterable[str], folder: Path, *, key: str = "tasks.kinds") -> tuple[str, ...]:
-    """Pages by their names and by those of families, in order. Raises UserError, which names the key, for others."""
+    """The pages that `kinds` names, as pages or families, in order. Raises UserError that names `key` for others."""
     there, found = set(playable_pages(folder)), dict[str, None]()
     for kind in kinds:
         named = FAMILIES.get(kind, (kind,))
         unknown = [page for page in named if page not in there]
         if unknown:
-            raise UserError(f"{key}: {unknown[0]!r} is no page of {folder} that is played (docs/guide/browser.md)")
+            raise UserError(
+                f"{key}: {unknown[0]!r} is not a page of {folder} that can be played (docs/guide/browser.md)"
+            )
         found |= dict.fromkeys(named)
     return tuple(found)

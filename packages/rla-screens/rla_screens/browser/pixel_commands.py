@@ -1,5 +1,5 @@
-"""What the mode `pixels` offers as commands, with `env.own.actions: short`: all clicks on a grid, the wheel, the end;
-and for a field that has the focus, what may be typed and two keys.
+"""The commands that the mode `pixels` offers with `env.own.actions: short`: all clicks on a grid, the wheel, the end,
+and for a focused field the texts to type and two keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def page_grid(own: BrowserParams) -> Grid:
 
 
 def pixel_commands(own: BrowserParams, state: PageState) -> tuple[str, ...]:
-    """What is offered; nothing where actions are calls."""
+    """The offered commands; empty if actions are calls."""
     if own.actions != "short":
         return ()
     clicks = grid_clicks(page_grid(own))

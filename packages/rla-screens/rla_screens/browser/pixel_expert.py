@@ -1,7 +1,7 @@
-"""What the expert does on elements, as deeds on points: the next deed that brings its command about.
+"""The expert's deeds on elements as deeds on points: the next deed that brings its command about.
 
-An element is clicked on where it shows, at the point that a small model could name, too. A field is clicked on, emptied
-and typed into, each as a deed of its own, so that whoever looks at the screen sees why.
+An element is clicked at a visible point that a small model could name as well. A field is clicked, emptied and typed
+into in separate deeds, so that the reason for each is visible on the screen.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GIVES_UP = ScreenDeed(motion=Motion.DONE, succeeded=False)
 def pixel_action(deed: PageDeed, state: PageState, own: BrowserParams) -> str:
     """The next action, in the form of the parameters."""
     form = FORMS[own.actions]
-    found = screen_deed(deed, state, own)
+    found = _screen_deed(deed, state, own)
     return form.action(replace(found, succeeded=True) if own.actions == "short" else found)
 
 
-def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenDeed:
-    """The next deed on a screen. Lists of options cannot be seen in screenshots, so there the expert gives up."""
+def _screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenDeed:
+    """The next deed on a screen. Option lists are not visible in screenshots, so there the expert gives up."""
     element = state.element(deed.ref)
     if deed.kind is DeedKind.PRESS:
         return ScreenDeed(motion=Motion.PRESS, keys=(deed.text,))
@@ -35,7 +35,7 @@ def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenD
         return ScreenDeed(motion=Motion.DONE)
     if element is None or deed.kind is DeedKind.SELECT:
         return GIVES_UP
-    at = point_within(element, own)
+    at = _point_within(element, own)
     if at is None:
         return ScreenDeed(motion=Motion.SCROLL, at=None, down=WHEEL if element.middle[1] > 0 else -WHEEL)
     if deed.kind is DeedKind.TYPE and element.focused:
@@ -44,14 +44,14 @@ def screen_deed(deed: PageDeed, state: PageState, own: BrowserParams) -> ScreenD
         return ScreenDeed(motion=Motion.TYPE, text=deed.text)
     if deed.kind is DeedKind.DRAG:
         end = state.element(deed.to)
-        to = None if end is None else point_within(end, own)
+        to = None if end is None else _point_within(end, own)
         return GIVES_UP if to is None else ScreenDeed(motion=Motion.DRAG, at=at, to=to)
     return ScreenDeed(motion=Motion.CLICK, at=at)
 
 
-def point_within(element: PageElement, own: BrowserParams) -> Point | None:
-    """A point on the visible part of an element, the nearest to its middle: one of the grid where one lies there. None
-    where nothing of it shows.
+def _point_within(element: PageElement, own: BrowserParams) -> Point | None:
+    """The point on the visible part of an element that is nearest to its middle, on the grid if possible. None if the
+    element is not visible.
     """
     x, y, width, height = element.box
     left, top = max(0.0, x), max(0.0, y)
@@ -76,6 +76,6 @@ def point_within(element: PageElement, own: BrowserParams) -> Point | None:
 
 
 def element_clicks(state: PageState, own: BrowserParams) -> set[str]:
-    """What clicks on each element that is no mere text; for one that does not show, what scrolls to it."""
+    """Clicks on each element that is more than text; for an invisible one, the deed that scrolls to it."""
     deeds = (PageDeed(kind=DeedKind.CLICK, ref=element.ref) for element in state.elements if element.ref)
     return {pixel_action(deed, state, own) for deed in deeds}

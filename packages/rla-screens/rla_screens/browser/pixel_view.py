@@ -1,6 +1,6 @@
 """The mode `pixels`: a page as a screenshot, and deeds of mouse and keyboard on points.
 
-`env.own.actions` says in which form they are written (`rla_screens.screens`).
+`env.own.actions` selects the form in which they are written (`rla_screens.screens`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rla_screens.screens.deeds import Motion, Point, ScreenDeed, pixel_of
 from rla_screens.screens.forms import deed_of_action
 from rla_screens.screens.short import grid_clicks
 
-SEEN = "screen"  # all that observations after the first say in words
+SEEN = "screen"  # the entire text of observations after the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class PixelView:
     own: BrowserParams
 
     async def show(self, page: BrowserPage, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        seen = blank_png(self.own.width, self.own.height) if scene.blank else await page.screenshot()
+        seen = _blank_png(self.own.width, self.own.height) if scene.blank else await page.screenshot()
         return Observation(
             text=scene.instruction if first else SEEN,
             commands=pixel_commands(self.own, state),
@@ -45,20 +45,20 @@ class PixelView:
         deed = deed_of_action(action)
         if deed is None:
             return Acted(understood=False)
-        await do_on_page(page, deed, self.own)
+        await _do_on_page(page, deed, self.own)
         return Acted(ended=deed.motion is Motion.DONE)
 
     def expert(self, state: PageState, scene: PageScene) -> str:
         return pixel_action(expert_deed(scene.page, state), state, self.own)
 
     def mistakes(self, state: PageState, shown: Sequence[str]) -> Sequence[str]:
-        """All commands that are no clicks, and the clicks on elements: most cells have nothing to click on."""
+        """All commands except clicks, and the clicks on elements, because most cells have nothing to click on."""
         beside = set(grid_clicks(page_grid(self.own))) - element_clicks(state, self.own)
         return [one for one in shown if one not in beside]
 
 
-async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
-    """Do it with the mouse and the keyboard. Raises as `BrowserPage` does."""
+async def _do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
+    """Carry out the deed with the mouse and the keyboard. Raises as `BrowserPage` does."""
     match deed.motion:
         case Motion.TYPE:
             await page.type_text(deed.text)
@@ -72,13 +72,13 @@ async def do_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) ->
         case Motion.DONE:
             pass
         case _:
-            await point_on_page(page, deed, own)
+            await _point_on_page(page, deed, own)
 
 
-async def point_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
-    """Deeds of the mouse; one without a point happens where the mouse is."""
+async def _point_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams) -> None:
+    """Carry out a deed of the mouse; without a point it happens at the mouse's position."""
     resting = page.cursor or (own.width / 2, own.height / 2)
-    at = on_page(deed.at, own) if deed.at is not None else resting
+    at = _on_page(deed.at, own) if deed.at is not None else resting
     match deed.motion:
         case Motion.CLICK:
             await page.click(*at, button=deed.button, count=deed.count)
@@ -88,18 +88,18 @@ async def point_on_page(page: BrowserPage, deed: ScreenDeed, own: BrowserParams)
             await page.move(*at)
             await page.button(deed.button, down=deed.motion is Motion.DOWN)
         case Motion.DRAG if deed.to is not None:
-            await page.drag(at, on_page(deed.to, own))
+            await page.drag(at, _on_page(deed.to, own))
         case Motion.SCROLL:
             await page.scroll(*at, right=deed.right, down=deed.down)
 
 
-def on_page(point: Point, own: BrowserParams) -> tuple[int, int]:
+def _on_page(point: Point, own: BrowserParams) -> tuple[int, int]:
     return pixel_of(point, own.width, own.height)
 
 
 @lru_cache(maxsize=8)
-def blank_png(width: int, height: int) -> bytes:
-    """A white picture: what a policy is shown that shall see nothing."""
+def _blank_png(width: int, height: int) -> bytes:
+    """A white picture, for a policy that must not see the page."""
     from PIL import Image
 
     sink = io.BytesIO()

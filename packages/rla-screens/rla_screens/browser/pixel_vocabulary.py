@@ -1,4 +1,4 @@
-"""Texts that a small new model may have to read and write in the mode `pixels`: what pages ask for, and short words."""
+"""Texts that a small new model may have to read and write in the mode `pixels`: instructions and short words."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.pixel_commands import ALWAYS, TYPING_KEYS, page_grid
 from rla_screens.screens.short import grid_clicks
 
-AS_OFTEN = 24  # a piece that occurs so often becomes a token
+AS_OFTEN = 24  # a piece that occurs this often becomes a token
 TOLD = 2  # tasks that a word of an instruction has to be in
 WORDS = ("screen", "> click", "click", " click", "type", 'type "', "Nothing happens.", "\n", "judge:", "no action")
 
 
 def pixel_texts(tasks: Iterable[Task], own: BrowserParams, *, verdicts: Sequence[str]) -> Iterator[str]:
-    """Signs, short words, all clicks on the grid, verdicts, and the instructions; what stands in one of them alone, as
-    a name that was drawn does, stays letters.
+    """Signs, short words, all clicks on the grid, verdicts, and the instructions. A word that only one instruction has,
+    such as a random name, stays spelled in letters.
     """
     yield from string.printable
     yield from [*WORDS, *TYPING_KEYS, *ALWAYS, *verdicts] * AS_OFTEN

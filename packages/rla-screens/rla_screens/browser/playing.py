@@ -1,8 +1,7 @@
 """Episodes for demonstrations, labels and proofs, in the browser of this process.
 
-Such episodes are many and short, and the pages take turns. So pages stay open, and one is begun anew by its seed where
-it keeps nothing of the episode before, which is ten times faster than loading it. What it shows then has to be what the
-task says.
+There are many such episodes, they are short, and the pages alternate. So pages stay open. A page that keeps no state is
+restarted with a seed, which is ten times faster than loading it. The start then has to match the task.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.state import PageState
 
 KEPT = 12  # pages of a player
-KNOWN = 1024  # scenes of which a player remembers something
+KNOWN = 1024  # scenes for which a player caches results
 
 
 def _nothing_yet(key: Hashable) -> dict[Any, Any]:
@@ -33,18 +32,18 @@ def _nothing_yet(key: Hashable) -> dict[Any, Any]:
 
 
 class ScenePlayer:
-    """Plays scenes one after the other, each on the page of its name: at most KEPT are open, those used last. Raises
-    PageLost; `lose` them then.
+    """Plays scenes one after the other, each on the page with its name. At most KEPT pages are open, the most recently
+    used ones. Raises PageLost; call `lose` afterwards.
     """
 
     def __init__(self, pool: BrowserPool) -> None:
         self._pool = pool
-        self._kept: dict[str, BrowserPage] = {}  # what each shows; the one used last is the last
-        self._page: BrowserPage | None = None  # that of the scene
+        self._kept: dict[str, BrowserPage] = {}  # by name; the most recently used one is last
+        self._page: BrowserPage | None = None  # the scene's page
         self._known = lru_cache(maxsize=KNOWN)(_nothing_yet)
 
     async def begin(self, scene: PageScene) -> PageState:
-        """The first state of a scene. Raises PageLost, and EnvironmentFailure where it is another one."""
+        """The first state of a scene. Raises PageLost, and EnvironmentFailure if it differs from the task's."""
         file, settings = page_file(self._pool.folder, scene.page), self._pool.settings(scene.page, scene.parameters)
         name = scene.page if self._pool.begins_again(scene.page) else ""
         shown = name in self._kept and name != ""
@@ -56,12 +55,12 @@ class ScenePlayer:
                     return state
             state = await page.start(file, scene.seed, settings)
         if state.digest() != scene.digest:
-            raise EnvironmentFailure(f"{scene.page} begins otherwise than when the task was made; make new tasks")
+            raise EnvironmentFailure(f"{scene.page} begins differently than when the task was made; make new tasks")
         return state
 
     async def _page_for(self, name: str) -> BrowserPage:
-        """The one that shows it, or a new one, or in place of too many the one that was not used for longest. Pages
-        that have to be loaded each time share one, which has no name.
+        """The open page with this name, or a new one, which replaces the least recently used page if there are too
+        many. Pages that have to be loaded each time share one page without a name.
         """
         if name in self._kept:
             page = self._kept.pop(name)
@@ -73,11 +72,13 @@ class ScenePlayer:
         return page
 
     def known(self, key: Hashable) -> dict[Any, Any]:
-        """What was found out about a scene, to which the caller adds. It does not depend on the page."""
+        """Cached results about a scene, which the caller adds to. They do not depend on the page."""
         return self._known(key)
 
     async def act(self, view: BrowserView, state: PageState, scene: PageScene, action: str) -> tuple[PageState, Acted]:
-        """The state after an action of a mode, and whether it was read and ends the episode. Raises PageLost."""
+        """The state after an action of a mode, whether the action could be parsed, and whether it ends the episode.
+        Raises PageLost.
+        """
         page = self._page
         assert page is not None
         async with page_answering(self._pool.own.step_s):
@@ -87,14 +88,14 @@ class ScenePlayer:
             return await page.read(), acted
 
     async def seen(self, view: BrowserView, state: PageState, scene: PageScene, *, first: bool) -> Observation:
-        """What a mode shows of the state that the page is in. Raises PageLost."""
+        """The mode's observation of the current state. Raises PageLost."""
         page = self._page
         assert page is not None
         async with page_answering(self._pool.own.step_s):
             return await view.show(page, state, scene, first=first)
 
     async def lose(self) -> None:
-        """Have new pages next time: what ended one may have ended its browser."""
+        """Drop all pages, because the browser may have ended with the lost one."""
         self._pool.lost += 1
         await self.close()
 
@@ -104,7 +105,7 @@ class ScenePlayer:
             await self._pool.give(self._kept.popitem()[1])
 
     async def replayed(self, view: BrowserView, scene: PageScene, actions: Sequence[str]) -> tuple[PageState, bool]:
-        """The state after some actions, and whether they have ended the episode; those after the end do nothing."""
+        """The state after some actions, and whether they have ended the episode. Actions after the end do nothing."""
         state = await self.begin(scene)
         for action in actions:
             state, acted = await self.act(view, state, scene, action)
@@ -116,8 +117,8 @@ class ScenePlayer:
 async def demonstrated_page(
     player: ScenePlayer, scene: PageScene, config: Config, view: BrowserView, *, seed: int, random_share: float
 ) -> Demonstration:
-    """The expert's episode, with a share of the actions drawn from the mistakes of the view; at most `env.max_steps`.
-    Raises PageLost.
+    """The expert's episode, in which a share of the actions is drawn from the view's mistakes; at most `env.max_steps`
+    steps. Raises PageLost.
     """
     rng = random.Random(seed)
     state = await player.begin(scene)

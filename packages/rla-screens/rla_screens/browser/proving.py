@@ -1,4 +1,4 @@
-"""What shows that a task can be won: the expert wins it twice by the same steps, and doing nothing does not win it."""
+"""Proof that a task can be won: the expert wins it twice with the same steps, and doing nothing does not win it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rla_screens.browser.scenes import PageScene
 from rla_screens.browser.tasks import scene_of_state
 
 LONGEST = 40  # steps of an expert that still count as a win
-WAITS = 4  # times at least that nothing is done
+WAITS = 4  # minimum number of idle steps
 
 
 class Unproven(Exception):
-    """A scene that the expert does not win, or that is won by nothing; the message says which."""
+    """A scene that the expert does not win, or that idling wins; the message says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ async def proven_scene(
     parameters: Mapping[str, int] = NONE,
     seen: bool = False,
 ) -> ProvenScene:
-    """The scene of a page with a seed and parameters. Raises Unproven, and PageLost where the browser fails. It holds
-    one page at a time: two proofs that wait for each other's place would wait for ever.
+    """The scene of a page with a seed and parameters. Raises Unproven, and PageLost if the browser fails. Holds one
+    page at a time, because two proofs that wait for each other's place would deadlock.
     """
     scene = await idle_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
     player = ScenePlayer(pool)
     try:
-        first = await expert_commands(player, scene, mode)
-        if first != await expert_commands(player, scene, mode):
+        first = await _expert_commands(player, scene, mode)
+        if first != await _expert_commands(player, scene, mode):
             raise Unproven("the expert wins it once, and then by other steps")
     finally:
         await player.close()
@@ -63,7 +63,7 @@ async def idle_scene(
     try:
         async with page_answering(pool.own.reset_s):
             state = await shown.start(page_file(pool.folder, page), seed, pool.settings(page, parameters))
-        for _ in range(max(WAITS, mode.max_steps)):  # an episode may do nothing so often
+        for _ in range(max(WAITS, mode.max_steps)):  # an episode may idle for all of its steps
             async with page_answering(pool.own.step_s):
                 await shown.pass_time()
         async with page_answering(pool.own.step_s):
@@ -75,8 +75,8 @@ async def idle_scene(
     return replace(scene_of_state(page, seed, state, seen=seen), parameters=without_usual(page, parameters))
 
 
-async def expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
-    """The actions of the mode by which the expert wins. Raises Unproven where it does not."""
+async def _expert_commands(player: ScenePlayer, scene: PageScene, mode: PlayedMode) -> tuple[str, ...]:
+    """The actions of the mode by which the expert wins. Raises Unproven if it does not win."""
     state, said = await player.begin(scene), list[str]()
     while not state.done:
         action = mode.view.expert(state, scene)
@@ -98,7 +98,7 @@ async def proven_once_more(
     parameters: Mapping[str, int] = NONE,
     seen: bool = False,
 ) -> ProvenScene:
-    """The same, on a new page where the first was lost. Raises Unproven."""
+    """Like `proven_scene`, repeated once on a new page if the first was lost. Raises Unproven."""
     try:
         return await proven_scene(pool, page, seed, mode, parameters=parameters, seen=seen)
     except (PageLost, EnvironmentFailure):
@@ -109,7 +109,7 @@ async def proven_once_more(
 
 
 class StepsProof:
-    """`rla.envs.protocols.Proof`: there are steps enough in an episode for the expert."""
+    """`rla.envs.protocols.Proof`: an episode has enough steps for the expert."""
 
     proven_in: tuple[str, ...] = ()
     remark = ""
@@ -122,4 +122,4 @@ class StepsProof:
         return f"the expert needs {needed} steps, and env.max_steps is {self._max_steps}" * (needed > self._max_steps)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""

@@ -1,8 +1,7 @@
-"""What a task is: a page, the seed that it begins with, parameters of the page, and perhaps a hint; and the digest of
-what is seen there first.
+"""The content of a page task: a page, its seed, its parameters, perhaps a hint, and a digest of the first state.
 
-Page, seed and parameters give equal scenes everywhere. The digest shows where they do not, as with another version of
-the package: such an episode is not played.
+Equal page, seed and parameters give equal scenes everywhere. If they do not, for example with another version of the
+package, the digest differs and the episode is not played.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ LATER = ("parameters", "blank")  # fields that are left out of a task if they ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageScene:
-    """`utterance`: what the page asks for; a seed that begins otherwise has another `digest`. `hint`: further words.
-    `look`: of a scene that is looked at, what tells it apart; pages that read alike may look otherwise. `parameters`:
-    those that are not as the page has them (`rla_screens.browser.page_parameters`). `blank`: a white picture is
-    shown in its place.
+    """`utterance`: the page's instruction. `digest`: of the first state, to detect a page that begins differently.
+    `hint`: extra text for the policy. `look`: digest of the appearance, for scenes seen as pixels, because pages that
+    read alike may look different. `parameters`: those that differ from the page's own values
+    (`rla_screens.browser.page_parameters`). `blank`: a white picture is shown instead of the page.
     """
 
     page: str
@@ -47,13 +46,13 @@ class PageScene:
         return f"{self.utterance} {self.hint}".strip()
 
     def content(self) -> dict[str, Any]:
-        """The payload of a task. What came later and is not used is left out, so ids are what they were before."""
+        """The payload of a task. Fields added later are left out if unused, so that ids do not change."""
         content = asdict(self)
         return {name: value for name, value in content.items() if name not in LATER or value}
 
 
 def scene_of(task: Task) -> PageScene:
-    """Raises EnvironmentFailure where the task was made for another environment."""
+    """Raises EnvironmentFailure if the task was made for another environment."""
     try:
         found = json.loads(task.payload)
         scene = PageScene(**found)

@@ -1,6 +1,6 @@
-"""What the reader finds on a page: its elements in the order of the document, and how the episode stands.
+"""The state of a page as the reader returns it: elements in the order of the document, and the episode's status.
 
-The page is not trusted: whatever comes from it is checked here, and cut to what a page of this kind may hold.
+The page is untrusted: everything that it sends is checked here, and cut to the limits for such pages.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from rla.envs.observation import EnvironmentFailure
 
 MOST_ELEMENTS, LONGEST_TEXT, LONGEST_UTTERANCE = 400, 300, 2000
 LOOK = 5.0
-FARTHEST = 1e8  # pixels from the corner of the viewport: Chromium's own boxes end before
-WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # the last by int() of an infinite number
-MARKED = ("checkbox", "radio", "tab")  # what may be on or off
+FARTHEST = 1e8  # pixels from the corner of the viewport; Chromium's own boxes end before
+# the last is raised by int() of an infinite number
+WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+MARKED = ("checkbox", "radio", "tab")  # roles that can be on or off
 TEXTS = ("role", "text", "tag", "id", "classes", "value", "kind", "color", "sign")
-ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # classes
+ON = frozenset({"clicked", "selected", "active", "highlight", "on", "highlighted"})  # CSS classes
 TYPED = ("textbox", "textarea")
 
 
@@ -29,9 +30,9 @@ class PageElement:
     """One element, or a piece of text between elements.
 
     `ref`: its number in this episode, from 1; 0 for a piece of text. `role`: `button`, `link`, `textbox`, `textarea`,
-    `checkbox`, `radio`, `select`, `tab`, `slider`, `image`, `item` (something else that listens to the mouse), or the
-    name of a shape in a drawing; empty for a piece of text. `text`: its label; `sign`: the id or class of what has
-    none, such as an icon. `kind`: the type of a form field.
+    `checkbox`, `radio`, `select`, `tab`, `slider`, `image`, `item` (anything else that listens to the mouse), or the
+    name of a shape in a drawing; empty for a piece of text. `text`: its label; `sign`: its id or class if it has no
+    label, such as an icon. `kind`: the type of a form field.
     `box`: x, y, width and height in pixels of the viewport.
     """
 
@@ -74,7 +75,7 @@ class PageElement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
-    """`utterance`: what the page asks for. `reward`: the raw reward, without the part that depends on time."""
+    """`utterance`: the page's instruction. `reward`: the raw reward, without the part that depends on time."""
 
     utterance: str
     elements: tuple[PageElement, ...]
@@ -86,12 +87,14 @@ class PageState:
         return next((one for one in self.elements if ref and one.ref == ref), None)
 
     def look(self) -> str:
-        """Of what is seen: the digest, and where elements stand, to LOOK pixels, in which colours."""
+        """Digest of the appearance: the state's digest, and the elements' colours and places, rounded to LOOK
+        pixels.
+        """
         seen = [[round(side / LOOK) for side in one.box] + [one.color] for one in self.elements]
         return hashlib.sha256(json.dumps([self.digest(), seen]).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
-        """Of the utterance and the elements, and not of where they stand: fonts differ from machine to machine."""
+        """Digest of the utterance and the elements, but not of their places, because fonts differ between machines."""
         told = [
             [one.ref, one.role, one.name, one.is_on, one.value, one.checked, one.disabled, one.options, one.chosen]
             for one in self.elements
@@ -100,17 +103,17 @@ class PageState:
 
 
 def state_key(state: PageState) -> tuple[str, int]:
-    """What the page shows, and which element has the focus: typing depends on it."""
+    """The page's content and the focused element, which matters because typing depends on it."""
     return state.digest(), next((one.ref for one in state.elements if one.focused), 0)
 
 
 def page_state(found: Any) -> PageState:
-    """What the reader returned, as a state. Raises EnvironmentFailure for anything that it never returns."""
+    """The reader's result as a state. Raises EnvironmentFailure for anything that the reader never returns."""
     try:
         reward = float(found["reward"])
         return PageState(
             utterance=plain_line(found["utterance"], LONGEST_UTTERANCE),
-            elements=tuple(map(page_element, found["lines"][:MOST_ELEMENTS])),
+            elements=tuple(map(_page_element, found["lines"][:MOST_ELEMENTS])),
             done=found["done"] is True,
             ready=found["ready"] is True,
             reward=reward if math.isfinite(reward) else 0.0,
@@ -120,7 +123,7 @@ def page_state(found: Any) -> PageState:
 
 
 def page_point(found: Any) -> tuple[float, float]:
-    """Where the reader says that an element is. Raises EnvironmentFailure for what is no point."""
+    """The place of an element. Raises EnvironmentFailure if `found` is not a point."""
     try:
         x, y = map(pixels, found)
     except WRONG as error:
@@ -129,15 +132,15 @@ def page_point(found: Any) -> tuple[float, float]:
 
 
 def pixels(found: Any) -> float:
-    """A place or a size. Raises ValueError where no page is so large, or TypeError."""
+    """A coordinate or a size. Raises ValueError if it is larger than any page, or TypeError."""
     number = float(found)
-    if not abs(number) <= FARTHEST:  # neither is nan
+    if not abs(number) <= FARTHEST:  # nan fails this comparison, too
         raise ValueError(f"{number} pixels")
     return number
 
 
-def page_element(found: Mapping[str, Any]) -> PageElement:
-    """One line of the reader. Raises one of WRONG."""
+def _page_element(found: Mapping[str, Any]) -> PageElement:
+    """One entry of the reader's result. Raises one of WRONG."""
     x, y, width, height = map(pixels, found["box"])
     texts = {name: plain_line(found[name]) for name in TEXTS}
     checked = found["checked"]
@@ -155,6 +158,6 @@ def page_element(found: Mapping[str, Any]) -> PageElement:
 
 
 def plain_line(text: Any, longest: int = LONGEST_TEXT) -> str:
-    """A text of a page on one line, without halves of surrogate pairs and without control characters."""
+    """A text of a page on one line, without lone surrogates and control characters."""
     shown = "".join(sign if sign.isprintable() else " " for sign in str(text)[:longest])
     return " ".join(shown.encode("utf-8", "replace").decode().split())

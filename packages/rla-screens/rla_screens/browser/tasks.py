@@ -1,4 +1,4 @@
-"""Tasks: pages with seeds. What a page shows first decides whether it is held out, so no two splits share a scene."""
+"""Tasks: pages with seeds. The first state of a page decides whether it is held out, so no two splits share a scene."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from rla_screens.browser.state import PageState
 NAME = "browser"
 DEFAULT = ("click-button", "click-link", "click-tab", "click-checkboxes", "enter-text", "login-user", "focus-text")
 SEEDS = 1 << 30
-SIDES = 5  # one scene of so many is held out
-DRY = 40  # seeds in a row without a new scene of the side: the page has no more
+SIDES = 5  # one scene of this many is held out
+DRY = 40  # seeds in a row without a new scene of the side after which the page is exhausted
 
 
 def page_tasks(
     desk: BrowserDesk, kinds: Sequence[str], *, count: int, held_out: bool, seed: int, split: str, seen: bool
 ) -> list[Task]:
-    """Up to `count` tasks, the same number of each page as far as pages have so many scenes. `seen`: scenes are looked
-    at, so those that only look otherwise are different ones.
+    """Up to `count` tasks, the same number for each page as far as pages have enough scenes. `seen`: scenes are seen as
+    pixels, so scenes that differ only in appearance are different.
     """
     pages = pages_of_kinds(kinds or DEFAULT, desk.pool.folder) or playable_pages(desk.pool.folder)
     each = -(-count // len(pages))
 
     async def drawn(pool: BrowserPool) -> list[list[PageScene]]:
-        found = [drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed, seen=seen) for page in pages]
+        found = [_drawn_scenes(pool, page, count=each, held_out=held_out, seed=seed, seen=seen) for page in pages]
         return list(await asyncio.gather(*found))
 
     scenes = desk.ask(drawn)
@@ -44,15 +44,15 @@ def page_tasks(
 
 
 def in_turn(rows: Sequence[Sequence[PageScene]]) -> Iterator[PageScene]:
-    """One of each row, then another of each, until all are at their end."""
+    """One item of each row, then another of each, until all rows are exhausted."""
     longest = max(map(len, rows), default=0)
     return (row[number] for number in range(longest) for row in rows if number < len(row))
 
 
-async def drawn_scenes(
+async def _drawn_scenes(
     pool: BrowserPool, page: str, *, count: int, held_out: bool, seed: int, seen: bool
 ) -> list[PageScene]:
-    """Different scenes of a page, all of one side. Raises UserError where the page cannot be played."""
+    """Different scenes of a page, all on one side. Raises UserError if the page cannot be played."""
     luck, found, dry = random.Random(derive(seed, NAME, page)), dict[str, PageScene](), 0
     shown = await pool.take()
     try:
@@ -72,7 +72,7 @@ async def drawn_scenes(
 async def first_scene(
     pool: BrowserPool, shown: BrowserPage, page: str, seed: int, *, anew: bool, seen: bool = False
 ) -> PageScene:
-    """How a page begins with a seed; `anew`: it is loaded first. Raises UserError."""
+    """The scene at the start of a page with a seed; `anew`: reload the page first. Raises UserError."""
     try:
         async with page_answering(pool.own.reset_s):
             file, settings = page_file(pool.folder, page), pool.settings(page, {})
@@ -85,13 +85,13 @@ async def first_scene(
 
 
 def scene_of_state(page: str, seed: int, state: PageState, *, seen: bool = False) -> PageScene:
-    """`seen`: the scene is looked at."""
+    """`seen`: the scene is seen as pixels."""
     look = state.look() if seen else ""
     return PageScene(page=page, seed=seed, utterance=state.utterance, digest=state.digest(), look=look)
 
 
 def scene_is_held_out(scene: PageScene) -> bool:
-    """Which side of the splits a scene is on: by what it shows, whatever its seed."""
+    """The side of the splits that a scene is on, decided by its content and not by its seed."""
     return int(content_id(NAME, scene.page, scene.identity), 16) % SIDES == 0
 
 
@@ -108,10 +108,10 @@ def task_of_scene(scene: PageScene, *, split: str) -> Task:
 
 
 def blanked_tasks(tasks: Iterable[Task], *, split: str) -> list[Task]:
-    """The same tasks as pixels, but for what is shown: nothing. Who wins them does not look."""
+    """The same tasks as pixels, but shown as a blank picture. A policy that wins them does not need to look."""
     return [task_of_scene(replace(scene_of(task), blank=True), split=split) for task in tasks]
 
 
 def scene_likeness(scene: PageScene) -> str:
-    """Equal for tasks that ask the same of the same page, whatever the seed."""
+    """Equal for tasks with the same instruction on the same page, whatever the seed."""
     return content_id(NAME, scene.page, scene.identity, scene.hint)

@@ -5,7 +5,7 @@
     3 checkbox "blue" checked
     text "Fill in the form."
 
-Numbers stay the same as long as an element is on the page; new elements get new ones.
+An element keeps its number as long as it is on the page; new elements get new numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TextView:
 
     @staticmethod
     def first(scene: PageScene, state: PageState) -> str:
-        """What is to be done, and the page."""
+        """The instruction and the page."""
         return f"{scene.instruction}\n{page_text(state)}"
 
     async def act(self, page: BrowserPage, state: PageState, scene: PageScene, action: str) -> Acted:
@@ -56,26 +56,26 @@ class TextView:
 
 def page_text(state: PageState) -> str:
     """All lines of a page."""
-    return "\n".join(map(element_line, state.elements)) or EMPTY
+    return "\n".join(map(_element_line, state.elements)) or EMPTY
 
 
-def element_line(element: PageElement) -> str:
+def _element_line(element: PageElement) -> str:
     """One line; quotation marks within a text become apostrophes."""
     shape = element.role in SHAPES
     parts = [str(element.ref)] if element.ref else []
     parts += ["letter" if element.role == "text" else element.role or "text"]
-    parts += [quoted_label(element.name)] if element.name else []
+    parts += [_quoted_label(element.name)] if element.name else []
     parts += [color_name(element.color)] if shape or (element.role == "item" and not element.text) else []
     parts += [f"size {max(element.box[2:]):.0f}"] if shape else []
-    parts += ["value", quoted_label(element.value)] if element.value else []
-    parts += ["options", *map(quoted_label, element.options)] if element.options else []
-    parts += ["chosen", *map(quoted_label, element.chosen)] if element.chosen else []
+    parts += ["value", _quoted_label(element.value)] if element.value else []
+    parts += ["options", *map(_quoted_label, element.options)] if element.options else []
+    parts += ["chosen", *map(_quoted_label, element.chosen)] if element.chosen else []
     on = {"tab": "open", "checkbox": "checked", "radio": "checked"}.get(element.role, "on")
     marks = {on: element.is_on and element.ref, "focused": element.focused, "disabled": element.disabled}
     parts += [word for word, is_so in marks.items() if is_so]
     return " ".join(part for part in parts if part)
 
 
-def quoted_label(text: str) -> str:
+def _quoted_label(text: str) -> str:
     plain = text.replace('"', "'")
     return f'"{plain if len(plain) <= LONGEST_SHOWN else plain[:LONGEST_SHOWN] + "..."}"'

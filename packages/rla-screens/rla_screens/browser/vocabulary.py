@@ -1,4 +1,4 @@
-"""Texts that a small new model may have to read and write: pages, commands, and what the judge may say."""
+"""Texts that a small new model may have to read and write: pages, commands, and the judge's verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from rla.envs.views import Demonstration
 from rla.store.records import Task
 
-AS_OFTEN = 24  # a piece that occurs so often becomes a token
+AS_OFTEN = 24  # a piece that occurs this often becomes a token
 READ = 400  # tasks that are played
 WORDS = (
     *("click", "hover", "type", "select", "press Enter", "drag to", "done", " in", " value", " options", " chosen"),

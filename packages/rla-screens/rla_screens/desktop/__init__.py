@@ -1,1 +1,1 @@
-"""A real desktop: machines, the guest's protocol of OSWorld, its tasks, and tasks of our own."""
+"""A real desktop: machines, the guest protocol of OSWorld, its tasks, and tasks of our own."""

@@ -1,10 +1,10 @@
-"""Tasks that change, as published: another verifier of the same scene, or another wording, with or without a hint.
+"""Edits of desktop tasks, as published: another verifier of the same scene, or another wording, with or without a hint.
 
     {"current_task": {"evaluator2": "Add the lines eggs and then salt ..."}}
 
-The key must be one of the scene's own verifiers, so no model makes what is scored. The text is an instruction for the
-policy, and it has to keep to the template of its verifier: at least half of the template's words stay. By rule, a task
-becomes easier by a hint, and harder without one or with a verifier whose script is longer. `DesktopProof` shows the
+The key must be one of the scene's own verifiers, so a model never writes the scoring. The text is an instruction for
+the policy. It has to keep to the template of its verifier: at least half of the template's words stay. By rule, a task
+becomes easier with a hint, and harder without one or with a verifier whose script is longer. `DesktopProof` checks the
 rest.
 """
 
@@ -27,7 +27,7 @@ from rla_screens.desktop.tasks import asked_otherwise
 
 CURRENT = "current_task"
 DESKTOP_FIELDS: Mapping[str, type] = {CURRENT: dict}
-KEPT = 0.5  # share of the words of a template that an instruction keeps
+KEPT = 0.5  # share of a template's words that an instruction keeps
 MOST = 600  # characters of an instruction that a model writes
 WORD = re.compile(r"\w+")
 RUBRIC = (
@@ -41,12 +41,12 @@ RUBRIC = (
 def drawn_desktop_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
     """Up to `count` edits by rule."""
     rng, scenario = random.Random(seed), scenario_of(task)
-    found = list(rule_changes(scenario, rng, harder=direction == Direction.HARDER))
+    found = list(_rule_changes(scenario, rng, harder=direction == Direction.HARDER))
     edits = [json.dumps({CURRENT: {one.current: one.instruction}}, sort_keys=True) for one in found]
     return list(dict.fromkeys(edits))[:count]
 
 
-def rule_changes(scenario: Scenario, rng: random.Random, *, harder: bool) -> Iterator[Scenario]:
+def _rule_changes(scenario: Scenario, rng: random.Random, *, harder: bool) -> Iterator[Scenario]:
     """The likeliest first."""
     plain = asked_otherwise(scenario, scenario.current)
     hints = [scenario.hints[: number + 1] for number in range(len(scenario.hints))]
@@ -67,7 +67,7 @@ def rule_changes(scenario: Scenario, rng: random.Random, *, harder: bool) -> Ite
 
 
 def child_of_desktop(task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
-    """The pending task that an edit makes of `task`. Raises RejectedEdit."""
+    """The pending task that results from an edit of `task`. Raises RejectedEdit."""
     values, scenario = edit_values(edit, DESKTOP_FIELDS), scenario_of(task)
     given = values[CURRENT]
     if len(given) != 1 or not all(isinstance(text, str) for text in given.values()):
@@ -77,7 +77,7 @@ def child_of_desktop(task: Task, edit: str, *, root: Task, taken: Collection[str
         raise RejectedEdit(f"the scene has no verifier {name[:40]!r}")
     if name != first.current and name not in scenario.solutions:
         raise RejectedEdit("there is no script that shows how that verifier is satisfied")
-    text = checked_instruction(text, scenario.templates[name])
+    text = _checked_instruction(text, scenario.templates[name])
     child = replace(scenario, current=name, instruction=text)
     if likeness_of_scenario(child) in {*taken, likeness_of_scenario(scenario), likeness_of_scenario(first)}:
         raise RejectedEdit("there is such a task already")
@@ -92,7 +92,7 @@ def child_of_desktop(task: Task, edit: str, *, root: Task, taken: Collection[str
     )
 
 
-def checked_instruction(text: str, template: str) -> str:
+def _checked_instruction(text: str, template: str) -> str:
     """One line of plain text that keeps to its template. Raises RejectedEdit."""
     plain = " ".join(plain_tags(text).split())
     if not plain or len(plain) > max(MOST, len(template)) or len(plain) > LONGEST or not plain.isprintable():
@@ -104,14 +104,14 @@ def checked_instruction(text: str, template: str) -> str:
 
 
 def likeness_of_scenario(scenario: Scenario) -> str:
-    """Equal where the same is asked of the same scene in the same words."""
+    """Equal for tasks with the same scene, verifier and words."""
     scene = json.dumps(list(scenario.config), sort_keys=True)
     asked = json.dumps(scenario.evaluator, sort_keys=True)
     return content_id(scene, asked, " ".join(scenario.instruction.lower().split()))
 
 
 def desktop_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
-    """Acting, then saying that one is done; an episode that was stopped ended while it was acting."""
+    """Two phases: acting, and saying that the task is done. An episode that was stopped ended while acting."""
     steps, lost, won = {"acting": 0, "finishing": 0}, {"acting": 0, "finishing": 0}, 0
     verbs: Counter[str] = Counter()
     for episode in episodes:
@@ -129,14 +129,14 @@ def desktop_course(episodes: Sequence[Mapping[str, Any]]) -> Course:
 
 
 class DesktopProposals:
-    """A `ProposalPrompt`: the critic's summaries of the episodes stand in it, as quoted data."""
+    """A `ProposalPrompt` that contains the critic's summaries of the episodes as quoted data."""
 
     criticised = True
 
     def messages(self, task: Task, view: ProposalView) -> list[Message]:
         scenario = scenario_of(task)
         wanted = "harder, but still solvable" if view.direction == Direction.HARDER else "easier"
-        known = verifiers_for(scenario)
+        known = _verifiers_for(scenario)
         templates = "\n".join(f"{name}: {scenario.templates[name]}" for name in known)
         parts = {
             "Task now": f"{scenario.current}: {scenario.instruction}",
@@ -148,7 +148,7 @@ class DesktopProposals:
 
     def schema(self, task: Task) -> Mapping[str, Any]:
         text = {"type": "string", "minLength": 1, "maxLength": MOST}
-        names = verifiers_for(scenario_of(task))
+        names = _verifiers_for(scenario_of(task))
         return {
             "type": "object",
             "properties": {
@@ -165,6 +165,6 @@ class DesktopProposals:
         }
 
 
-def verifiers_for(scenario: Scenario) -> list[str]:
-    """Those that a task may change to: its own, and those that a script satisfies."""
+def _verifiers_for(scenario: Scenario) -> list[str]:
+    """The verifiers that a task may change to: its own, and those with a script."""
     return [name for name in scenario.templates if name == scenario.current or name in scenario.solutions]

@@ -1,7 +1,7 @@
-"""A client of the guest's protocol: the endpoints of OSWorld's server, ours or theirs.
+"""A client of the guest protocol: the endpoints of OSWorld's server, ours or theirs.
 
-Every method raises MachineLost where the guest does not answer in time or answers nonsense, and GuestRefusal where it
-says that it cannot do what is asked.
+Every method raises MachineLost if the guest does not answer in time or answers nonsense, and GuestRefusal if the guest
+reports that it cannot do what was requested.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rla_screens.desktop.guest.programs import MOST_FILE
 from rla_screens.desktop.machines import GuestAddress, MachineLost
 from rla_screens.desktop.pyautogui_source import program_of_deeds
 
-MOST_ANSWER = 16 << 20  # bytes of JSON, which takes many times that as objects
-MOST_PICTURE, MOST_PIXELS = 64 << 20, 1 << 25  # bytes of a PNG file, and pixels that it holds
-LOOK_S = 0.3  # between looks at the screen of a guest that does not wait itself
-MOST_SAID = 300  # characters of what a guest says to a refusal
+MOST_ANSWER = 16 << 20  # bytes of JSON, which takes many times as much as objects
+MOST_PICTURE, MOST_PIXELS = 64 << 20, 1 << 25  # bytes of a PNG file, and its pixels
+LOOK_S = 0.3  # seconds between screenshots of a guest that cannot wait for a still screen itself
+MOST_SAID = 300  # characters of a guest's message with a refusal
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class GuestRefusal(Exception):
-    """The guest cannot do that; `status` is that of HTTP, 200 for a program that fails there."""
+    """The guest refuses; `status` is the HTTP status, 200 for a program that fails there."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,11 +35,11 @@ class GuestRefusal(Exception):
 
 
 class TooLong(MachineLost):
-    """An answer of more bytes than are taken."""
+    """An answer longer than the limit."""
 
 
 class GuestClient:
-    """For one event loop. `ours`: whether the server has what ours adds to the protocol; known after `greet`."""
+    """For one event loop. `ours`: whether the server has our additions to the protocol; known after `greet`."""
 
     def __init__(self, address: GuestAddress, *, longest_s: float) -> None:
         self._address, self._longest = address, longest_s
@@ -48,7 +48,7 @@ class GuestClient:
         self.ours = False
 
     async def greet(self) -> None:
-        """Learn who answers."""
+        """Find out which server answers."""
         try:
             self.ours = (await self._json("GET", "/rla/version")).get("guest") == "rla"
         except GuestRefusal as refusal:
@@ -63,14 +63,14 @@ class GuestClient:
             await session.close()
 
     def drop(self) -> None:
-        """As `close`, at once."""
+        """Like `close`, but at once."""
         session, self._session = self._session, None
         if session is not None and session.connector is not None:
             session.connector.close()
             session.detach()
 
     async def screenshot(self, *, still_ms: int = 0) -> bytes:
-        """A PNG file; with `still_ms` once the screen stands still, or after that time."""
+        """A PNG file. With `still_ms` it is taken when the screen stands still, or after that time in ms."""
         if self.ours or not still_ms:
             return await self._picture(f"/screenshot?still_ms={still_ms}" if self.ours else "/screenshot")
         until, found = time.monotonic() + still_ms / 1000, await self._picture("/screenshot")
@@ -91,8 +91,8 @@ class GuestClient:
         return data
 
     async def do(self, deeds: Sequence[Mapping[str, Any]]) -> None:
-        """Deeds of mouse and keyboard, in pixels (`guest/hands.py`). A guest that is not ours runs a program of
-        pyautogui; one that fails is a refusal, for the screen would show nothing of it.
+        """Deeds of mouse and keyboard, in pixels (`guest/hands.py`). Other servers get a program of pyautogui instead.
+        If it fails, that is a refusal, because the screen would not show it.
         """
         if self.ours:
             await self._json("POST", "/rla/deeds", {"deeds": list(deeds)})
@@ -124,8 +124,8 @@ class GuestClient:
         await self._asked("POST", "/setup/upload", form)
 
     async def file(self, path: str) -> bytes | None:
-        """None if there is none that can be looked at: an agent must not escape a loss by a device, or by a file of
-        more than MOST_FILE bytes.
+        """The bytes of a file; None if there is none that can be read. A device, or a file of more than MOST_FILE
+        bytes, counts as none, because an agent must not escape a loss by leaving one.
         """
         try:
             return await self._asked("POST", "/file", aiohttp.FormData({"file_path": path}), most=MOST_FILE)
@@ -144,13 +144,13 @@ class GuestClient:
             raise MachineLost("did not say how large its screen is") from None
 
     async def first_size(self) -> tuple[int, int]:
-        """`screen_size` when this was first asked: a task that changes it still has one size for all of its steps."""
+        """`screen_size` at the first call: a task that changes the size still uses one size for all of its steps."""
         if self._first_size is None:
             self._first_size = await self.screen_size()
         return self._first_size
 
     async def tree(self, path: str) -> Any:
-        """What lies in a folder, as OSWorld lists it; None if there is none, as for `file`."""
+        """The contents of a folder, as OSWorld lists them; None if there are none, as for `file`."""
         try:
             return (await self._json("POST", "/list_directory", {"path": path})).get("directory_tree")
         except TooLong:
@@ -162,10 +162,10 @@ class GuestClient:
 
     async def text(self, path: str) -> Any:
         """The JSON of a GET, such as /accessibility, /terminal and /cursor_position."""
-        return json_of(await self._asked("GET", path))
+        return _json_of(await self._asked("GET", path))
 
     async def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        found = json_of(await self._asked(method, path, body))
+        found = _json_of(await self._asked(method, path, body))
         if not isinstance(found, dict):
             raise MachineLost(f"answered {path} with no JSON object")
         return found
@@ -182,7 +182,7 @@ class GuestClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise MachineLost(f"did not answer {path} ({type(error).__name__}: {error})") from None
         if answer.status != 200:
-            raise GuestRefusal(answer.status, f"{path} is refused ({answer.status}): {said_in(data)}")
+            raise GuestRefusal(answer.status, f"{path} is refused ({answer.status}): {_said_in(data)}")
         return bytes(data)
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -195,13 +195,13 @@ class GuestClient:
         return self._session
 
 
-def json_of(data: bytes) -> Any:
+def _json_of(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         raise MachineLost("answered with no JSON") from None
 
 
-def said_in(data: bytes | bytearray) -> str:
-    """The beginning of what a guest says to a refusal."""
+def _said_in(data: bytes | bytearray) -> str:
+    """The beginning of a guest's message with a refusal."""
     return data[:MOST_SAID].decode(errors="replace")

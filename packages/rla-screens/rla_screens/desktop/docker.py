@@ -1,10 +1,10 @@
-"""Machines in containers, by the command `docker`: an image that serves OSWorld's protocol at port 5000.
+"""Machines in containers, through the command `docker`: an image that serves OSWorld's protocol at port 5000.
 
     docker run --detach --rm --label rla-owner=PLACE-PID-START --publish 127.0.0.1::5000 [env.own.docker ...] IMAGE
     docker port NAME 5000        docker rm --force NAME
 
-Containers of processes that are no more are removed when a service begins. A daemon may serve several hosts, namespaces
-of processes and users, whose processes cannot be looked up from here: their containers are left alone.
+Containers of dead processes are removed when a service begins. A daemon may serve several hosts, process namespaces and
+users, whose processes are invisible from here: their containers are left alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rla_screens.desktop.params import DesktopParams
 
 LABEL = "rla-owner"
 PORT = "5000"  # of the guest server in the container
-COMMAND_S = 300.0  # an image may have to be fetched
+COMMAND_S = 300.0  # seconds; an image may have to be downloaded
 LOOK_S = 0.5
-ENDING_S = 10.0  # that a command may go on after it is cancelled
+ENDING_S = 10.0  # seconds that a command may go on after it is cancelled
 
 
 def run_arguments(own: DesktopParams, name: str) -> list[str]:
@@ -92,19 +92,19 @@ class DockerMachine:
 
 
 async def docker(*arguments: str) -> str:
-    """What the command says. Raises MachineLost where it fails, UserError where there is no such command."""
+    """The output of the command. Raises MachineLost if it fails, UserError if `docker` is not installed."""
     try:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec("docker", *arguments, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
-        raise UserError("env.own.machine is docker, but there is no command docker; install it") from None
+        raise UserError("env.own.machine is docker, but the command docker is missing; install it") from None
     try:
         out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
     except TimeoutError:
         await _ended(process, within_s=0.0)
         raise MachineLost(f"docker {arguments[0]} took longer than {COMMAND_S:g} s") from None
     except asyncio.CancelledError:
-        await _ended(process, within_s=ENDING_S)  # what it has asked of the daemon is done then, and can be undone
+        await _ended(process, within_s=ENDING_S)  # then the daemon has finished the request, and it can be undone
         raise
     if process.returncode != 0:
         raise MachineLost(f"docker {arguments[0]}: {err.decode(errors='replace').strip()[-300:]}")
@@ -112,7 +112,7 @@ async def docker(*arguments: str) -> str:
 
 
 async def _ended(process: asyncio.subprocess.Process, *, within_s: float) -> None:
-    """Until it ends by itself, and after that time, or where this is cancelled too, by force."""
+    """Wait until the process ends by itself. Kill it after `within_s` seconds, or if this call is cancelled too."""
     try:
         await asyncio.wait_for(process.wait(), within_s)
     except TimeoutError:
@@ -125,7 +125,7 @@ async def _ended(process: asyncio.subprocess.Process, *, within_s: float) -> Non
 
 
 async def remove_orphans() -> int:
-    """Containers whose owner is certainly no more, started or not; how many these were. Raises UserError where the
+    """Remove containers whose owner is certainly dead, started or not. Returns their number. Raises UserError if the
     command fails.
     """
     shown = '{{.Names}} {{.Label "' + LABEL + '"}}'
@@ -140,6 +140,6 @@ async def remove_orphans() -> int:
         if owner is not None and owner.gone:
             gone.append(name)
     for name in gone:
-        with contextlib.suppress(MachineLost):  # another stage removes it too
+        with contextlib.suppress(MachineLost):  # another stage may remove it at the same time
             await docker("rm", "--force", name)
     return len(gone)

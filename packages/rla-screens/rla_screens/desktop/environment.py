@@ -1,4 +1,4 @@
-"""A desktop as the stages see it: screenshots, mouse and keyboard, verifiers of states, a judge of steps."""
+"""A desktop as an environment: screenshots, mouse and keyboard, verifiers of states, a judge of steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Desktop:
         check_desktop(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        """Our own scenes of `tasks.kinds`, domains (files, text, preferences, spreadsheets) or names; there are few."""
+        """Our own scenes for `tasks.kinds`: domains (files, text, preferences, spreadsheets) or names. There are
+        few.
+        """
         return desktop_tasks(
             config.tasks.kinds_of(split),
             count=config.tasks.count(split),
@@ -93,7 +95,7 @@ class Desktop:
         return labelled_desktop(task, config, actions, others=others, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        """Instructions, scripts, and what the judge may say; no machine is started."""
+        """Instructions, scripts, and the judge's verdicts; no machine is started."""
         form = FORMS[desktop_params(config).actions]
         for task in tasks:
             yield task.instruction

@@ -1,7 +1,7 @@
 """An episode on a machine of its own: `AwaitedEnvironment`. The verifier looks once, when the episode ends.
 
-It ends where the agent says so (`done`, `fail`) or where its last step is taken. The last step is no `fail`: what the
-agent has done until then is scored, and a task that cannot be done is won only by an agent that says so.
+An episode ends when the agent says so (`done`, `fail`) or when it has taken its last step. Running out of steps does
+not count as `fail`: the state so far is scored, and an infeasible task is won only by an agent that says so.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def guest_deed(deed: ScreenDeed, size: tuple[int, int]) -> dict[str, Any]:
     return given | {"right": deed.right, "down": deed.down, "wait": deed.wait}
 
 
-def score_wins(score: float, success: DesktopSuccess) -> bool:
-    """By `env.own.success`; with `score` the threshold of rewards decides."""
+def _score_wins(score: float, success: DesktopSuccess) -> bool:
+    """Whether a score wins by `env.own.success`; with `score` the threshold of rewards decides."""
     return {"positive": score > 0, "full": score >= 1, "score": False}[success]
 
 
 class DesktopEpisode:
-    """Raises EnvironmentFailure if the machine fails or there is no score, UserError if no machine can be had or if the
-    task needs OSWorld's package and there is none.
+    """Raises EnvironmentFailure if the machine fails or there is no score, UserError if no machine is available, or if
+    the task needs OSWorld's package and it is missing.
     """
 
     def __init__(self, pool: MachinePool, verifier: StateVerifier, task: Task) -> None:
@@ -63,7 +63,7 @@ class DesktopEpisode:
         self._client: GuestClient | None = None
         self._size = (0, 0)
         self._over = True
-        self._told = ""  # by the last observation
+        self._told = ""  # the text of the last observation
 
     async def reset(self) -> Observation:
         await self.end()
@@ -102,11 +102,11 @@ class DesktopEpisode:
         return self._seen(SCREEN if deed is not None else f"{UNREADABLE}\n{SCREEN}", png, understood=deed is not None)
 
     async def stopped(self) -> Observation:
-        """`Concludes`: the state that the episode was left in is scored."""
+        """`Concludes`: the state in which the episode was left is scored."""
         return replace(await self._judged(failed=False), text=self._told)
 
     def close(self) -> None:
-        """At once; what is left of the machine is cleared away by the running event loop, if one runs."""
+        """Close at once. If an event loop runs, it cleans up the machine in the background."""
         client, self._client = self._client, None
         machine, self._machine = self._machine, None
         if client is not None:
@@ -117,7 +117,7 @@ class DesktopEpisode:
                 self._pool.release(machine)
 
     async def end(self) -> None:
-        """As `close`, and waits."""
+        """Close and wait for the end."""
         client, self._client = self._client, None
         machine, self._machine = self._machine, None
         try:
@@ -138,13 +138,13 @@ class DesktopEpisode:
             raise EnvironmentFailure(f"the episode could not be scored: {error}") from None
         await self.end()
         success = self._own.success
-        won = score_wins(score, success)
+        won = _score_wins(score, success)
         reward = score if success == "score" else None
-        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=screen_place(png))
+        return Observation(text=SCREEN, won=won, done=True, reward=reward, images=(png,), place=_screen_place(png))
 
     def _seen(self, text: str, png: bytes, *, understood: bool = True) -> Observation:
         self._told = text
-        return Observation(text=text, images=(png,), place=screen_place(png), understood=understood)
+        return Observation(text=text, images=(png,), place=_screen_place(png), understood=understood)
 
     def _scenario(self) -> Scenario:
         try:
@@ -153,13 +153,13 @@ class DesktopEpisode:
             raise EnvironmentFailure(f"the task is none: {error}") from None
 
 
-def screen_place(png: bytes) -> str:
+def _screen_place(png: bytes) -> str:
     """Equal for screens that look the same."""
     return hashlib.sha256(png).hexdigest()[:16]
 
 
-def verifier_of(own: DesktopParams) -> StateVerifier:
-    """With a process of OSWorld's metrics where there is a Python that has them."""
+def _verifier_of(own: DesktopParams) -> StateVerifier:
+    """The verifier, with a process for OSWorld's metrics if a Python for them is configured."""
     return StateVerifier(own, OfficialMetrics(own.osworld_python) if own.osworld_python else None)
 
 
@@ -167,7 +167,7 @@ class DesktopService:
     """`rla.envs.protocols.Service` and `Measured`: the episodes of a stage share a pool of machines and a verifier."""
 
     def __init__(self, own: DesktopParams) -> None:
-        self._pool, self._verifier = MachinePool(own), verifier_of(own)
+        self._pool, self._verifier = MachinePool(own), _verifier_of(own)
 
     def make(self, task: Task) -> DesktopEpisode:
         return DesktopEpisode(self._pool, self._verifier, task)

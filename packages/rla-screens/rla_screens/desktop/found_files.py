@@ -1,4 +1,4 @@
-"""A file that a verifier has looked at: its bytes, and what metrics that take paths ask of its place."""
+"""A file that a verifier has read: its bytes, and the name and neighbours that metrics which take paths need."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Self
 
 
 class FoundFile(bytes):
-    """`name`: under which it lies, data of a task; `beside`: files in the same folder that a metric may look for."""
+    """`name`: its file name, which comes from the task's data. `beside`: files next to it that a metric may read."""
 
     name: str
     beside: tuple[FoundFile, ...]
 
     @classmethod
     def of(cls, data: bytes | None, *, name: str, beside: tuple[FoundFile, ...] = ()) -> Self | None:
-        """None where there is no file."""
+        """None if there is no file."""
         if data is None:
             return None
         found = cls(data)

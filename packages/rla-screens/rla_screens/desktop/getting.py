@@ -1,4 +1,4 @@
-"""What verifiers look at: OSWorld's getters by their names and fields. A file is a `FoundFile`, or None."""
+"""The data that verifiers read: OSWorld's getters by their names and fields. A file is a `FoundFile`, or None."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Getter = Callable[[Mapping[str, Any], GuestClient, DesktopParams], Awaitable[Any
 
 
 async def _files(given: Mapping[str, Any], had: Callable[[str], Awaitable[bytes | None]]) -> Any:
-    """A file, or those that `gives` names of several (`multi`); the others lie beside it, by their names (`dest`)."""
+    """A file, or of several (`multi`) those that `gives` selects; the others are its neighbours, named by `dest`."""
     if not given.get("multi"):
         path = str(given["path"])
         return FoundFile.of(await had(path), name=file_name(given.get("dest"), path))
@@ -31,7 +31,7 @@ async def _files(given: Mapping[str, Any], had: Callable[[str], Awaitable[bytes 
 
 
 def file_name(dest: Any, path: str) -> str:
-    """Under which OSWorld's metrics get a file; they go by its extension."""
+    """The name under which OSWorld's metrics get a file, because they go by its extension."""
     if not dest and path.startswith("data:"):
         return ""
     return (str(dest) if dest else urlsplit(path).path if is_web(path) else path).rpartition("/")[2]
@@ -46,7 +46,9 @@ async def _cloud_file(given: Mapping[str, Any], client: GuestClient, own: Deskto
 
 
 async def _told(given: Mapping[str, Any], client: GuestClient) -> Any:
-    """What a command says; nothing if it does not end: an agent must not escape a loss by a pipe in place of a file."""
+    """The output of a command; None if it does not end, because an agent must not escape a loss by replacing a file
+    with a pipe.
+    """
     try:
         return await executed(given, client)
     except GuestRefusal as refusal:

@@ -1,8 +1,8 @@
-"""Tasks of OSWorld's own files: a folder of `<domain>/<id>.json`, one such file, or a list {domain: [ids]} beside it.
+"""Import of OSWorld's tasks: a folder of `<domain>/<id>.json`, a single file, or a list {domain: [ids]} next to it.
 
-The published trainer plays `new_examples`, which alone has several verifiers for a scene; a task that it lacks, or that
-cannot be played as it is there, comes from `examples`. Tasks that cannot be played or judged here are left out; a line
-says so for each, and the last line counts them.
+The published trainer plays `new_examples`, the only folder whose scenes have several verifiers. A task that it lacks,
+or that cannot be played from there, comes from `examples`. Tasks that cannot be played or judged here are left out with
+a line for each, and the last line counts them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rla_screens.desktop.scenarios import ScenarioError, scenario_of, scenario_o
 from rla_screens.desktop.tasks import is_held_out_scene
 from rla_screens.desktop.verifying import unplayable_reason
 
-EXAMPLES = ("new_examples", "examples", "")  # where lists have their files: the published trainer's folder first
+EXAMPLES = ("new_examples", "examples", "")  # folders of the listed files, the published trainer's first
 
 
 def import_desktop_tasks(
@@ -32,21 +32,21 @@ def import_desktop_tasks(
     limit: int | None,
     tell: Callable[[str], None] | None,
 ) -> list[Task]:
-    """At most `limit` of those that can be played, in the order of their files. `held_out`: of one list for both sides,
-    those of that side by the digest of their ids, as with tasks of our own; None: all. Raises UserError.
+    """Up to `limit` playable tasks, in the order of their files. `held_out`: if one list serves both sides, which side
+    to take, decided by the digest of the ids as with our own tasks; None: all. Raises UserError.
     """
 
     def say(line: str) -> None:
         if tell is not None:
-            tell(line.encode(errors="backslashreplace").decode())  # names of files need not be text
+            tell(line.encode(errors="backslashreplace").decode())  # file names may be undecodable
 
     tasks, seen = list[Task](), set[str]()
-    files = list(task_files(Path(path)))  # a list that cannot be read is told before a process is started
+    files = list(_task_files(Path(path)))  # report an unreadable list before a process is started
     official = official_names(own.osworld_python) if files and own.osworld_python else None
     read = playable = several = 0
     for domain, places in files:
         read += 1
-        found = first_playable(places, own, domain=domain, split=split, official=official, say=say)
+        found = _first_playable(places, own, domain=domain, split=split, official=official, say=say)
         if found is None:
             continue
         task, held = found
@@ -62,7 +62,7 @@ def import_desktop_tasks(
         f"verifiers; {len(tasks)} are for {split}"
     )
     if not tasks:
-        raise UserError(no_tasks(path, split=split, divided=held_out is not None))
+        raise UserError(_no_tasks(path, split=split, divided=held_out is not None))
     return tasks
 
 
@@ -70,7 +70,7 @@ class Unplayable(Exception):
     """A task that cannot be played or judged here; the message says why."""
 
 
-def first_playable(
+def _first_playable(
     places: Sequence[Path],
     own: DesktopParams,
     *,
@@ -79,7 +79,7 @@ def first_playable(
     official: Collection[str] | None,
     say: Callable[[str], None],
 ) -> tuple[Task, bool] | None:
-    """`read_task` of the first file of a task that can be played; None, and the reason is told, if there is none."""
+    """`read_task` of a task's first playable file; None, with the reason passed to `say`, if there is none."""
     flaws = list[str]()
     for place in places:
         try:
@@ -97,8 +97,9 @@ def first_playable(
 def read_task(
     place: Path, own: DesktopParams, *, domain: str, split: str, official: Collection[str] | None = None
 ) -> tuple[Task, bool]:
-    """The task of a file, and whether its id holds it out. `official`: as in `unplayable_reason`. Raises Unplayable,
-    and UserError as `unplayable_reason` does."""
+    """The task of a file, and whether its id is held out. `official`: as in `unplayable_reason`. Raises Unplayable, and
+    UserError as `unplayable_reason` does.
+    """
     try:
         scenario = scenario_of_json(json.loads(place.read_text(encoding="utf-8")), domain=domain)
         if reason := unplayable_reason(scenario, own, official):
@@ -110,14 +111,14 @@ def read_task(
         raise Unplayable(f"{place} cannot be read as a task ({error})") from None
 
 
-def no_tasks(path: str, *, split: str, divided: bool) -> str:
-    """What is wrong with a list that gives no tasks, and what helps."""
+def _no_tasks(path: str, *, split: str, divided: bool) -> str:
+    """The message for a list without playable tasks, with a remedy."""
     remedy = "; with env.own.test_path each side has a list of its own" if divided else ""
     return f"{path} has no task for {split} that can be played here; see the lines above{remedy}"
 
 
-def task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
-    """Domain and files of each task, the one to be played first. Raises UserError."""
+def _task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
+    """Domain and files of each task; the first file is preferred. Raises UserError."""
     if path.is_dir():
         folder = next(place for name in EXAMPLES if (place := path / name).is_dir())
         for place in sorted(folder.glob("*/*.json")) or sorted(folder.glob("*.json")):
@@ -128,15 +129,15 @@ def task_files(path: Path) -> Iterator[tuple[str, Sequence[Path]]]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"tasks.path: {path} cannot be read as tasks of OSWorld ({error})") from None
     if isinstance(found, dict) and found and all(isinstance(ids, list) for ids in found.values()):
-        yield from listed_files(path.parent, found)
+        yield from _listed_files(path.parent, found)
     else:
         yield path.parent.name, [path]
 
 
-def listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Sequence[Path]]]:
+def _listed_files(folder: Path, listed: dict[str, list[object]]) -> Iterator[tuple[str, Sequence[Path]]]:
     for domain, ids in listed.items():
         for name in map(str, ids):
             if any(word in f"{domain}{name}" for word in ("/", "\\", "..")):
-                raise UserError(f"tasks.path: {domain}/{name} is no name of a task")
+                raise UserError(f"tasks.path: {domain}/{name} is not the name of a task")
             places = [folder / base / domain / f"{name}.json" for base in EXAMPLES]
             yield domain, [place for place in places if is_plain_file(place)] or places[:1]

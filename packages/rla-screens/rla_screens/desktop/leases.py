@@ -1,14 +1,14 @@
-"""Leases of machines: a folder for each one that says whose it is, so that nothing of a killed stage stays.
+"""Leases of machines: a folder for each machine that names its owner, so that a killed stage leaves nothing behind.
 
     <temporary files>/rla-desktops-<user>/<place>-<pid>-<start>-<n>/{lease.json, socket}
     <temporary files>/rla-desktops-<user>/address-<digest>.lock
 
-A process is known by its id and by when it started (clock ticks since the machine booted), because ids are used again.
-Both say something only where they were taken: in one boot of one host, one namespace of processes, for one user (the
-place). Whoever is of another place cannot be judged from here, and what it has is left alone.
+A process is identified by its id and its start time (clock ticks since boot), because ids are reused. Both are
+meaningful only in one boot of one host, one process namespace, and for one user: the place. Processes of other places
+cannot be checked from here, so their leases are left alone.
 
-An address, which has no process that one could end, is leased by a lock on its file: the kernel gives it back when its
-holder ends, in whatever way.
+An address has no process that could be killed, so it is leased by a lock on its file. The kernel releases the lock when
+its holder ends, in any way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process. `started` is 0 where there is none of that id; `place` is empty where it cannot be told."""
+    """A process. `started` is 0 if there is no process with that id; `place` is empty if unknown."""
 
     pid: int
     started: int
@@ -41,22 +41,22 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Of a process of this place."""
+        """Whether the process exists; only for processes of this place."""
         return self.started > 0 and process_start(self.pid) == self.started
 
     @property
     def gone(self) -> bool:
-        """It is certain that it is no more: it was one of this place."""
+        """Whether the process has certainly ended: it belonged to this place."""
         return self.place != "" and self.place == this_place() and not self.alive
 
     @property
     def mark(self) -> str:
-        """What `marked_owner` reads."""
+        """A text that `marked_owner` parses."""
         return f"{self.place or UNKNOWN}-{self.pid}-{self.started}"
 
 
 def marked_owner(mark: str) -> Owner | None:
-    """None for what is no mark."""
+    """The owner in a mark; None if `mark` is not one."""
     words = mark.split("-")
     if len(words) != 3 or not words[0].isalnum() or not all(word.isdecimal() for word in words[1:]):
         return None
@@ -64,9 +64,9 @@ def marked_owner(mark: str) -> Owner | None:
 
 
 def this_place() -> str:
-    """In which ids of processes mean what they mean here; empty where it cannot be told."""
+    """The place in which this process's id is meaningful; empty if unknown."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # /proc is that of another namespace
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc belongs to another namespace
             return ""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.stat("/proc/self/ns/pid").st_ino
@@ -80,7 +80,7 @@ def this_process() -> Owner:
 
 
 def leases_folder() -> Path:
-    """Where all machines of this user have their folders. Raises OSError where somebody else has made it."""
+    """The folder for all machines of this user. Raises OSError if another user has created it."""
     folder = Path(tempfile.gettempdir(), f"rla-desktops-{os.geteuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
@@ -90,8 +90,8 @@ def leases_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class MachineLease:
-    """A machine's folder. `descriptor` is open on it: the path of a socket has at most 107 bytes, and the folder's own
-    may be longer than that.
+    """A machine's folder. `descriptor` is open on it, because the path of a socket may have at most 107 bytes and the
+    folder's own path may be longer.
     """
 
     folder: Path
@@ -99,11 +99,11 @@ class MachineLease:
 
     @property
     def socket(self) -> str:
-        """Where the machine listens; for this process alone."""
+        """The path at which the machine listens, valid in this process only."""
         return f"/proc/self/fd/{self.descriptor}/socket"
 
     def note(self, program: int) -> None:
-        """Which process the machine is."""
+        """Record the machine's process."""
         owner, machine = this_process(), Owner(pid=program, started=process_start(program))
         lines = {"owner": [owner.pid, owner.started], "machine": [machine.pid, machine.started]}
         part = self.folder / "lease.json.tmp"
@@ -111,7 +111,7 @@ class MachineLease:
         part.rename(self.folder / "lease.json")
 
     def end(self) -> None:
-        """Once."""
+        """End the lease. Called once."""
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self.descriptor)
 
@@ -128,10 +128,10 @@ def new_lease() -> MachineLease:
 
 
 def sweep() -> int:
-    """End what processes have left that are no more; how many machines these were."""
+    """Clean up after processes that have ended. Returns the number of machines."""
     ended = 0
     for folder in leases_folder().iterdir():
-        owner = owner_of_folder(folder)
+        owner = _owner_of_folder(folder)
         if owner is None or not owner.gone:
             continue
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
@@ -144,8 +144,8 @@ def sweep() -> int:
     return ended
 
 
-def owner_of_folder(folder: Path) -> Owner | None:
-    """None for what is no folder of a machine."""
+def _owner_of_folder(folder: Path) -> Owner | None:
+    """The owner of a machine's folder; None if `folder` is not one."""
     mark, _, number = folder.name.rpartition("-")
     return marked_owner(mark) if number.isdecimal() else None
 
@@ -157,7 +157,7 @@ def _noted(folder: Path) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class AddressLease:
-    """A machine at an address is this process's alone, among those of this user on this host."""
+    """The machine at an address belongs to this process alone, among the processes of this user on this host."""
 
     descriptor: int
 
@@ -166,7 +166,7 @@ class AddressLease:
 
 
 def lease_of_address(address: str) -> AddressLease | None:
-    """None where another has it, in this process or in one besides. The file stays: it is the lock on it that says.
+    """None if another stage holds it, in this process or another. The file stays, because the lock on it is the lease.
     Raises OSError.
     """
     place = leases_folder() / f"address-{hashlib.sha256(address.encode()).hexdigest()[:16]}.lock"

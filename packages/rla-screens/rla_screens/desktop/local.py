@@ -1,7 +1,7 @@
-"""A desktop on this machine: Xvfb, openbox and the user's applications behind walls, and a guest server on a socket.
+"""A desktop on this machine: Xvfb, openbox and the user's applications in a sandbox, with a guest server on a socket.
 
-The socket is made here and handed in, so nothing behind the walls can write a file of the host's. Whoever kills this
-process kills the machine: bubblewrap dies with its parent, and everything behind the walls with it.
+The socket is created here and passed in, so nothing inside the sandbox can write a file of the host. Killing this
+process kills the machine: bubblewrap ends with its parent, and everything in the sandbox with bubblewrap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_LINKS = 16
 
 
 def walls_of(own: DesktopParams) -> Walls:
-    """Raises UserError where no machine can be had here."""
+    """Raises UserError if machines cannot run here."""
     beside = [str(Path(path).resolve()) for path in (own.osworld,) if path]
     if own.guest_python:
         program = Path(own.guest_python).absolute()
@@ -42,7 +42,7 @@ def walls_of(own: DesktopParams) -> Walls:
 
 
 def links_of(program: Path) -> list[str]:
-    """What a program is a link to, step by step: a virtual environment's Python is one to another installation's."""
+    """The targets of a program's links, step by step: a virtual environment's Python links to another installation."""
     found: list[str] = []
     while program.is_symlink() and len(found) < MOST_LINKS:
         program = Path(os.path.normpath(program.parent / program.readlink()))
@@ -59,7 +59,7 @@ class LocalDesktop:
         self._process: subprocess.Popen[bytes] | None = None
         self._group: BoxGroup | None = None
         self._token = ""
-        self._first = 0  # process 1 of the machine, by its number here
+        self._first = 0  # pid of the machine's process 1, as seen from here
 
     @property
     def address(self) -> GuestAddress:
@@ -83,14 +83,14 @@ class LocalDesktop:
         await asyncio.to_thread(self.drop)
 
     def drop(self) -> None:
-        """Ends process 1, and with it everything on the machine; then bubblewrap ends by itself."""
+        """End process 1 and with it everything on the machine; bubblewrap then ends by itself."""
         process, self._process = self._process, None
         first, self._first = self._first, 0
         if first:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
         if process is not None:
-            wait_for_end(process)
+            _wait_for_end(process)
         group, self._group = self._group, None
         if group is not None:
             os.close(group.joining)
@@ -113,12 +113,12 @@ class LocalDesktop:
         noting = asyncio.ensure_future(asyncio.to_thread(self._note, told))
         try:
             await asyncio.shield(noting)
-        except asyncio.CancelledError:  # it says which process has to be ended
+        except asyncio.CancelledError:  # first learn which process has to be ended
             await asyncio.wait((noting,))
             raise
 
     def _spawn(self, walled: Walled, kept: tuple[int, ...]) -> int:
-        """Returns the descriptor on which bubblewrap says what process 1 is."""
+        """Returns the descriptor on which bubblewrap reports the pid of process 1."""
         assert self._lease is not None
         told, telling = os.pipe()
         command = [walled.command[0], "--info-fd", str(telling), *walled.command[1:]]
@@ -137,13 +137,13 @@ class LocalDesktop:
             for fd in (telling, *walled.files):
                 os.close(fd)
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; its error output says why
             self._process.stdin.write(f"{self._token}\n".encode())
             self._process.stdin.flush()
         return told
 
     def _note(self, told: int) -> None:
-        """What bubblewrap says about process 1; nothing where it does not start."""
+        """Record bubblewrap's report of process 1; do nothing if it does not start."""
         with open(told) as file, contextlib.suppress(ValueError, LookupError):
             self._first = int(json.loads(file.read())["child-pid"])
         if self._lease is not None and self._first:
@@ -174,7 +174,7 @@ class LocalDesktop:
         return walls.module("session", json.dumps(settings))
 
     async def _await_server(self) -> None:
-        """Until it answers; its end is noticed at once."""
+        """Wait until the server answers. The end of the process is noticed at once."""
         assert self._process is not None
         client = GuestClient(self.address, longest_s=self._own.start_s)
         greeting = asyncio.ensure_future(client.greet())
@@ -182,7 +182,7 @@ class LocalDesktop:
             while not greeting.done() and self._process.poll() is None:
                 await asyncio.wait((greeting,), timeout=LOOK_S)
             if greeting.done() and greeting.exception():
-                await asyncio.sleep(ENDING_S)  # a machine that ends refuses before it is gone
+                await asyncio.sleep(ENDING_S)  # a machine that ends refuses connections before its process is gone
             if self._process.poll() is not None:
                 said = self._said()
                 raise MachineLost(f"did not start ({said}){self._walls.why_not(said)}")
@@ -201,8 +201,8 @@ class LocalDesktop:
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
 
-def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Bubblewrap ends with process 1; after a moment it is killed."""
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    """Bubblewrap ends with process 1; if it does not within a moment, it is killed."""
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()

@@ -20,7 +20,7 @@ TRIES = 2
 
 
 class MachinePool:
-    """For one event loop. Raises UserError where no machine can be had."""
+    """For one event loop. Raises UserError if no machine is available."""
 
     def __init__(self, own: DesktopParams) -> None:
         self.own = own
@@ -31,8 +31,8 @@ class MachinePool:
         self._times: list[float] = []
 
     async def take(self) -> DesktopMachine:
-        """A machine that has just started; waits for one. Raises EnvironmentFailure where it does not start, twice.
-        Whoever is cancelled here leaves neither a machine nor an empty seat.
+        """A newly started machine; waits for a free place. Raises EnvironmentFailure if it fails to start twice. A
+        cancelled call leaks neither a machine nor a place.
         """
         free = await self._seats()
         make = await free.get()
@@ -54,11 +54,11 @@ class MachinePool:
         raise AssertionError("unreachable")
 
     def release(self, machine: DesktopMachine) -> None:
-        """Stop it in the background. Raises RuntimeError where no event loop runs."""
+        """Stop a machine in the background. Raises RuntimeError if no event loop runs."""
         self._ending(machine, self._taken.pop(machine, None))
 
     async def give(self, machine: DesktopMachine) -> None:
-        """Stop it; the next may begin. It goes on where the caller is cancelled."""
+        """Stop a machine, so that the next may start. This completes even if the caller is cancelled."""
         await asyncio.shield(self._ending(machine, self._taken.pop(machine, None)))
 
     def _ending(self, machine: DesktopMachine, make: Callable[[], DesktopMachine] | None) -> asyncio.Task[None]:
@@ -75,13 +75,13 @@ class MachinePool:
                 self._free.put_nowait(make)
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all machines."""
         for machine in list(self._taken):
             self.release(machine)
         await asyncio.gather(*self._endings, return_exceptions=True)
 
     def figures(self) -> dict[str, float]:
-        """How many machines were started, and how long that took together."""
+        """The number of machines started, and the total time in seconds that it took."""
         return {"machines": float(len(self._times)), "machine_start_s": sum(self._times)} if self._times else {}
 
     async def _seats(self) -> asyncio.Queue[Callable[[], DesktopMachine]]:
@@ -94,7 +94,7 @@ class MachinePool:
 
 
 def _swept() -> None:
-    """Raises UserError where leases cannot be had."""
+    """Raises UserError if leases cannot be created."""
     try:
         sweep()
     except OSError as error:
@@ -102,7 +102,7 @@ def _swept() -> None:
 
 
 def machine_makers(own: DesktopParams) -> list[Callable[[], DesktopMachine]]:
-    """One for each machine that may run at a time. Raises UserError."""
+    """One factory for each machine that may run at a time. Raises UserError."""
     if own.machine == "remote":
         token = os.environ.get(own.token_env, "")
         places = [GuestAddress(url=address.rstrip("/"), token=token) for address in own.addresses]

@@ -1,4 +1,4 @@
-"""What a machine is: something with a screen that serves OSWorld's protocol, and that can be made new."""
+"""The interface of a machine: it has a screen, serves OSWorld's protocol, and can be reset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestAddress:
-    """Where a guest server is: a base URL, and where `socket` is given, the socket of the file system behind it."""
+    """The address of a guest server: a base URL and, if `socket` is given, the Unix socket behind it."""
 
     url: str
     socket: str = ""
@@ -16,25 +16,25 @@ class GuestAddress:
 
 
 class DesktopMachine(Protocol):
-    """One screen, for one episode at a time. All raise MachineLost where it fails."""
+    """One screen, for one episode at a time. All methods raise MachineLost if the machine fails."""
 
     @property
     def address(self) -> GuestAddress: ...
 
     async def start(self) -> None:
-        """Until its server answers."""
+        """Wait until its server answers."""
         ...
 
     async def reset(self) -> None:
-        """As it was after `start`, whatever has been done on it."""
+        """Return to the state after `start`."""
         ...
 
     async def stop(self) -> None:
-        """Nothing of it is left. May be called at any time, and twice."""
+        """Remove it completely. May be called at any time, and twice."""
         ...
 
     def drop(self) -> None:
-        """End it at once, without waiting, where no event loop may run any more; `stop` may follow."""
+        """End it at once, without waiting, when no event loop may run any more; `stop` may follow."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""The metrics of our own tasks: a score from 0 to 1 of what was found.
+"""The metrics of our own tasks: a score from 0 to 1.
 
-`exact_match` and `check_include_exclude` do what OSWorld's metrics of these names do. All other metrics of OSWorld's
-tasks are computed by its package (`official.py`).
+`exact_match` and `check_include_exclude` do the same as OSWorld's metrics with these names. OSWorld's tasks use the
+metrics of its own package (`official.py`).
 
-Nothing found scores 0, and so does a file that cannot be read as what it should be: an agent must not escape a loss by
-leaving such a file. Text that is not UTF-8 is read as Latin-1.
+A missing file scores 0, and so does a file that cannot be parsed, because an agent must not escape a loss by leaving
+such a file. Text that is not UTF-8 is read as Latin-1.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def exact_match(result: Any, rules: Mapping[str, Any]) -> float:
 
 
 def check_include_exclude(result: Any, rules: Mapping[str, Any]) -> float:
-    """Every text of `include` is in it, and none of `exclude`."""
-    found = text_of_file(result) if isinstance(result, bytes) else result
+    """Every text of `include` occurs in the result, and none of `exclude`."""
+    found = _text_of_file(result) if isinstance(result, bytes) else result
     included = all(each in found for each in rules.get("include", []))
     return float(included and not any(each in found for each in rules.get("exclude", [])))
 
 
 def check_lines(result: Any, rules: Mapping[str, Any]) -> float:
-    """The lines of a text, white space at their ends and empty ones at the end of the text apart, are `lines`; with
-    `share` so large a part of them as stands at its place.
+    """The lines of a text equal `lines`, ignoring trailing white space and trailing empty lines. With `share`: the
+    fraction of lines in their places.
     """
-    found = [line.rstrip() for line in text_of_file(result).rstrip().splitlines()]
+    found = [line.rstrip() for line in _text_of_file(result).rstrip().splitlines()]
     wanted = [str(line).rstrip() for line in rules["lines"]]
     if not rules.get("share"):
         return float(found == wanted)
@@ -41,8 +41,8 @@ def check_lines(result: Any, rules: Mapping[str, Any]) -> float:
 
 
 def check_cells(result: Any, rules: Mapping[str, Any]) -> float:
-    """Cells of a spreadsheet have these texts (`cells`: {"B2": "5"}; an empty text: nothing is there), on the sheet
-    `sheet`, or the first; `sheets`: all their names in order.
+    """Cells of a spreadsheet have these texts (`cells`: {"B2": "5"}; an empty text: the cell is empty), on the sheet
+    `sheet`, or the first one. `sheets`: the names of all sheets in order.
     """
     sheets = read_sheets(result)
     if "sheets" in rules and list(sheets) != rules["sheets"]:
@@ -53,8 +53,8 @@ def check_cells(result: Any, rules: Mapping[str, Any]) -> float:
     return float(all(sheets[name].get(place, "") == str(text) for place, text in rules.get("cells", {}).items()))
 
 
-def text_of_file(found: Any) -> str:
-    """The text of a file, with one kind of line ends, as Python reads files; other values as `str` writes them."""
+def _text_of_file(found: Any) -> str:
+    """The text of a file with unified line ends, as Python reads files; other values as `str` writes them."""
     if not isinstance(found, bytes):
         return str(found)
     try:
@@ -71,9 +71,7 @@ OURS = frozenset({"check_lines", "check_cells"})  # that OSWorld does not have
 
 
 def metric_score(name: str, result: Any, expected: Any, options: Mapping[str, Any], *, has_expected: bool) -> float:
-    """0 if nothing was found, or if it cannot be read as what it should be. Raises LookupError, TypeError and
-    AttributeError for malformed rules.
-    """
+    """0 if nothing was found or parsed. Raises LookupError, TypeError and AttributeError for malformed rules."""
     if result is None:
         return 0.0
     given = (result, expected) if has_expected else (result,)

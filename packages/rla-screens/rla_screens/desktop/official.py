@@ -1,6 +1,7 @@
 """OSWorld's own metrics, in a process of a virtual environment that has `desktop_env`: JSON over stdin and stdout.
 
-`desktop_env` cannot be installed beside `rla`. The process sees files in a temporary folder, and ends with the service.
+`desktop_env` cannot be installed in the same environment as `rla`. The process gets files in a temporary folder, and
+ends with the service.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from rla_screens.desktop.own_loop import in_own_loop
 
 WORKER = Path(__file__).with_name("official_worker.py")
 METRIC_S = 120.0
-START_S = 180.0  # `desktop_env` imports torch and much else
+START_S = 180.0  # seconds; `desktop_env` imports torch and much else
 MOST_LINE = 1 << 26
 
 
 class OfficialFailure(Exception):
-    """The metric could not be computed; the message says why. It is no score."""
+    """The metric could not be computed; the message says why. This does not count as a score."""
 
 
 class OfficialMetrics:
-    """One process for a service, started when it is first asked; requests wait for each other."""
+    """One process for a service, started at the first request. Requests wait for each other."""
 
     def __init__(self, python: str) -> None:
         self._python = python
@@ -40,7 +41,7 @@ class OfficialMetrics:
     async def score(
         self, name: str, result: Any, expected: Any, options: Mapping[str, Any], *, has_expected: bool
     ) -> float:
-        """Raises OfficialFailure, and UserError where the process cannot be started."""
+        """Raises OfficialFailure, and UserError if the process cannot be started."""
         asked = {"func": name, "result": sent(result), "options": dict(options)}
         async with self._turn:
             process = await self._started()
@@ -105,7 +106,7 @@ class OfficialMetrics:
 
 
 def official_names(python: str) -> frozenset[str]:
-    """The names of OSWorld's metrics that a Python has. May be called where an event loop runs. Raises UserError."""
+    """The names of OSWorld's metrics that a Python has. May be called inside an event loop. Raises UserError."""
 
     async def asked() -> frozenset[str]:
         metrics = OfficialMetrics(python)

@@ -15,12 +15,12 @@ import tempfile
 from typing import Any
 
 MOST_MEMORY = 16 << 30  # bytes; a small archive can unpack to any size
-LONGEST = 60  # characters of the name of a file, of at most four bytes each
+LONGEST = 60  # characters of a file name, of at most four bytes each
 
 
 def received(value: Any, folder: str) -> Any:
-    """A file becomes the path of one by its name, as OSWorld's metrics take it: many go by the extension, and some look
-    for other files beside it.
+    """Write a file under its name and return its path, which OSWorld's metrics expect: many go by the extension, and
+    some read other files in the same folder.
     """
     if isinstance(value, list):
         return [received(each, folder) for each in value]
@@ -56,18 +56,19 @@ def answered(asked: dict[str, Any], metrics: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    out, sys.stdout = sys.stdout, sys.stderr  # metrics print
+    out, sys.stdout = sys.stdout, sys.stderr  # because metrics print
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-    with open("/proc/self/oom_score_adj", "w") as file:  # rather than the stage, if the host has no memory left
+    # if the host runs out of memory, kill this process and not the stage
+    with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     try:
         from desktop_env.evaluators import metrics  # type: ignore[import-not-found]
-    except Exception as error:  # whatever its many imports raise
+    except Exception as error:  # its many imports may raise anything
         metrics, flaw = None, f"{type(error).__name__}: {error}"
     for line in sys.stdin:
         try:
             answer = {"error": flaw} if metrics is None else answered(json.loads(line), metrics)
-        except Exception as error:  # a metric may raise anything: that is no score
+        except Exception as error:  # a metric may raise anything: then there is no score
             answer = {"error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(answer) + "\n")
         out.flush()

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: for calls that may come from where a loop runs already."""
+"""An event loop in a thread of its own, for calls that may come from inside another event loop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Given = TypeVar("Given")
 
 
 def in_own_loop(work: Callable[[], Coroutine[Any, Any, Given]]) -> Given:
-    """What the coroutine of `work` gives or raises. The thread and its loop end with it."""
+    """The result of the coroutine of `work`, or its exception. The thread and its loop end with it."""
     with ThreadPoolExecutor(1, thread_name_prefix="desktop") as pool:
         return pool.submit(lambda: asyncio.run(work())).result()

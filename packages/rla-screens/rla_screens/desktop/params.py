@@ -20,30 +20,31 @@ class DesktopParams:
     """Parameters of the environment `desktop` (`docs/guide/desktop.md`)."""
 
     actions: FormName = "browsergym"  # how actions are written: calls, short words, or the published tool
-    # positive: a score above 0 wins (published); full: one of 1; score: it is the reward (env.reward_threshold)
+    # positive: a score above 0 wins (published); full: a score of 1 wins; score: it is the reward
+    # (env.reward_threshold)
     success: DesktopSuccess = "positive"
-    hints: bool = False  # instructions of our own tasks begin with their first hint
+    hints: bool = False  # start the instructions of our own tasks with their first hint
     width: int = ranged(1280, least=320, most=3840)  # of the screen of a local machine, in pixels
     height: int = ranged(720, least=240, most=2160)
     still_ms: int = ranged(
         1500, least=0, most=10000
-    )  # a screenshot waits so long at most until the screen stands still
-    osworld_python: str = ""  # the Python of a virtual environment with desktop_env, which measures OSWorld's tasks
-    test_path: str = ""  # where held-out tasks are imported from; empty: those of tasks.path that their ids hold out
+    )  # ms that a screenshot waits at most until the screen stands still
+    osworld_python: str = ""  # the Python of a virtual environment with desktop_env, which scores OSWorld's tasks
+    test_path: str = ""  # path to import held-out tasks from; empty: the tasks of tasks.path whose ids are held out
     files: str = ""  # a folder with the files that tasks download, by their names; empty: none
-    download: bool = False  # whether files of tasks may be fetched from the network
+    download: bool = False  # whether files of tasks may be downloaded from the network
     machine: Literal["local", "remote", "docker"] = without_effect("local")
-    machines: int = without_effect(2, least=1, most=256)  # episodes that are played at a time
+    machines: int = without_effect(2, least=1, most=256)  # episodes at a time
     addresses: tuple[str, ...] = without_effect(())  # remote: base URLs of guest servers
     token_env: str = without_effect("RLA_GUEST_TOKEN")  # remote, docker: the environment variable with their token
     image: str = without_effect("")  # docker: the image
     docker: tuple[str, ...] = without_effect(())  # docker: further arguments of `docker run`, such as volumes
-    osworld: str = without_effect("")  # local: a checkout of OSWorld whose guest server serves in place of ours
-    guest_python: str = without_effect("")  # local: the Python with what that server needs
-    accessible: bool = without_effect(False)  # local: applications tell their widgets (GET /accessibility)
-    start_s: float = without_effect(60.0, above=0.0, most=LONGEST_WAIT)  # a machine has so long to start
-    step_s: float = without_effect(90.0, above=0.0, most=LONGEST_WAIT)  # and so long for one request
-    memory_mb: int = without_effect(2048, least=256, most=1048576)  # of a local machine, where cgroups can be had
+    osworld: str = without_effect("")  # local: a checkout of OSWorld whose guest server replaces ours
+    guest_python: str = without_effect("")  # local: the Python with that server's dependencies
+    accessible: bool = without_effect(False)  # local: applications expose their widgets (GET /accessibility)
+    start_s: float = without_effect(60.0, above=0.0, most=LONGEST_WAIT)  # seconds that a machine has to start
+    step_s: float = without_effect(90.0, above=0.0, most=LONGEST_WAIT)  # seconds that it has for one request
+    memory_mb: int = without_effect(2048, least=256, most=1048576)  # of a local machine, if cgroups are available
     disk_mb: int = without_effect(512, least=64, most=1048576)  # of its home and of its temporary files, each
 
 
@@ -54,7 +55,7 @@ def desktop_params(config: Config) -> DesktopParams:
 
 
 def check_desktop(config: Config) -> None:
-    """Refuses what does not go together. Raises UserError."""
+    """Raises UserError for parameters that do not fit together."""
     own = desktop_params(config)
     if config.policy.decoding != "free":
         raise UserError(f"policy.decoding is {config.policy.decoding}; env.name: desktop needs free")
@@ -62,13 +63,13 @@ def check_desktop(config: Config) -> None:
         raise UserError("env.own.machine is remote; set env.own.addresses to base URLs such as http://localhost:5000")
     for address in own.addresses:
         if web_address(address) is None:
-            raise UserError(f"env.own.addresses: {address!r} is no base URL such as http://localhost:5000")
+            raise UserError(f"env.own.addresses: {address!r} is not a base URL such as http://localhost:5000")
     screens = [screen_of_address(address) for address in own.addresses]
     if twice := [address for number, address in enumerate(own.addresses) if screens[number] in screens[:number]]:
         raise UserError(f"env.own.addresses: {twice[0]} is named twice, and one screen is for one episode at a time")
     if own.machine == "docker" and not own.image:
         raise UserError("env.own.machine is docker; set env.own.image to an image that serves OSWorld's protocol")
     if own.osworld and not own.guest_python:
-        raise UserError("env.own.osworld is set; set env.own.guest_python to a Python with what its server needs")
+        raise UserError("env.own.osworld is set; set env.own.guest_python to a Python with its server's dependencies")
     if own.actions == "computer_use" and config.policy.history != "window":
         raise UserError("env.own.actions is computer_use; set policy.history to window, as published")

@@ -1,6 +1,6 @@
-"""Scripts played from beginning to end: what proves tasks, demonstrates them and labels steps.
+"""Scripts played from beginning to end: they prove tasks, demonstrate them and label steps.
 
-Each call has an event loop and a machine of its own, in a thread that lives as long as the machine.
+Each call has its own event loop and machine, in a thread that lives as long as the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rla_screens.desktop.params import DesktopParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedScript:
-    """`seen[0]` is that of the reset; one more follows each action. `threshold`: the reward that wins."""
+    """`seen[0]` is the observation of the reset, followed by one per action. `threshold`: the reward that wins."""
 
     actions: tuple[str, ...]
     seen: tuple[Observation, ...]
@@ -30,8 +30,8 @@ class PlayedScript:
 
 
 async def play_script(service: DesktopService, task: Task, actions: Sequence[str], *, threshold: float) -> PlayedScript:
-    """The actions until the episode ends; where they do not end it, it is scored as it stands. `threshold`: of
-    `env.reward_threshold`. Raises as episodes.
+    """Play the actions until the episode ends; if they do not end it, the final state is scored. `threshold`:
+    `env.reward_threshold`. Raises as episodes do.
     """
     episode = service.make(task)
     try:
@@ -49,7 +49,7 @@ async def play_script(service: DesktopService, task: Task, actions: Sequence[str
 
 
 def on_machines(own: DesktopParams, work: Callable[[DesktopService], Coroutine[Any, Any, Given]]) -> Given:
-    """What `work` gives, with a service that is closed behind it. May be called where an event loop runs."""
+    """The result of `work` with a service that is closed afterwards. May be called inside an event loop."""
 
     async def worked() -> Given:
         service = DesktopService(own)

@@ -1,4 +1,4 @@
-"""Scripts against verifiers, in the real applications: what shows that a task can be won, and that it asks something.
+"""Scripts against verifiers, in the real applications, to prove that a task can be won and is not won by default.
 
 A scene of ours is sound if for each of its verifiers the script wins and doing nothing does not, and if none of its
 wrong ends wins. A changed task is proven by the same two runs.
@@ -37,16 +37,16 @@ class ScriptRun:
 
 
 async def script_runs(service: DesktopService, scenario: Scenario) -> AsyncIterator[ScriptRun]:
-    """All runs of a scene, one after the other; won by a full score where the score is the reward."""
+    """All runs of a scene, one after the other. If the score is the reward, only a full score counts as a win."""
     for name in scenario.verifiers:
         asked = asked_otherwise(scenario, name)
-        yield await script_run(service, asked, asked.solution, what=f"{name} solved", wanted=True)
-        yield await script_run(service, asked, NOTHING, what=f"{name} nothing done", wanted=False)
+        yield await _script_run(service, asked, asked.solution, what=f"{name} solved", wanted=True)
+        yield await _script_run(service, asked, NOTHING, what=f"{name} nothing done", wanted=False)
     for number, script in enumerate(scenario.wrong, start=1):
-        yield await script_run(service, scenario, script, what=f"wrong end {number}", wanted=False)
+        yield await _script_run(service, scenario, script, what=f"wrong end {number}", wanted=False)
 
 
-async def script_run(
+async def _script_run(
     service: DesktopService, scenario: Scenario, script: tuple[str, ...], *, what: str, wanted: bool
 ) -> ScriptRun:
     task = task_of_scenario(scenario, split="train")
@@ -58,8 +58,8 @@ async def script_run(
 
 
 class DesktopProof:
-    """`rla.envs.protocols.Proof`. A task whose verifier has no script keeps the verifier that it has: then the words of
-    its instruction have changed alone, and what is left to show is that nothing is not enough.
+    """`rla.envs.protocols.Proof`. A task whose verifier has no script keeps its verifier. Then only the words of its
+    instruction have changed, and it remains to show that doing nothing does not win.
     """
 
     proven_in: tuple[str, ...] = ("desktop",)
@@ -70,7 +70,7 @@ class DesktopProof:
         self._max_steps, self._threshold = max_steps, threshold
 
     async def __call__(self, task: Task) -> str:
-        """Why the task is refused; empty where it is proven."""
+        """The reason for refusing the task; empty if it is proven."""
         scenario = scenario_of(task)
         script = scenario.solution
         actions = [action for action in script if action not in ("done()", "fail()")]

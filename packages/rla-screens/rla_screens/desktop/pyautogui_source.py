@@ -1,4 +1,4 @@
-"""Deeds as a program of `pyautogui`, for guest servers that know nothing else. Every text is a literal by `repr`."""
+"""Deeds as a program of `pyautogui`, for guest servers without our endpoints. Every text is a literal by `repr`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 HEAD = ("import pyautogui", "import time", "pyautogui.FAILSAFE = False")
-NOTCH = 40  # pixels of a turn of the wheel
+NOTCH = 40  # pixels per turn of the wheel
 NAMES = {
     "Control": "ctrl",
     "Meta": "win",
@@ -19,11 +19,11 @@ NAMES = {
 
 
 def program_of_deeds(deeds: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join([*HEAD, *(line for deed in deeds for line in calls_of_deed(deed))])
+    return "; ".join([*HEAD, *(line for deed in deeds for line in _calls_of_deed(deed))])
 
 
-def calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
-    """The calls of a deed in pixels. Raises KeyError for a motion that there is none for."""
+def _calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
+    """The calls of a deed in pixels. Raises KeyError for an unknown motion."""
     at = deed.get("at")
     first = [f"pyautogui.moveTo({int(at[0])}, {int(at[1])})"] if at is not None else []
     button = repr(str(deed.get("button", "left")))
@@ -41,19 +41,19 @@ def calls_of_deed(deed: Mapping[str, Any]) -> list[str]:
             turns = [("scroll", -int(deed.get("down", 0))), ("hscroll", int(deed.get("right", 0)))]
             return first + [f"pyautogui.{name}({notches(pixels)})" for name, pixels in turns if pixels]
         case "type":
-            return typed_calls(str(deed["text"]))
+            return _typed_calls(str(deed["text"]))
         case "press":
-            return [f"pyautogui.hotkey({', '.join(repr(key_word(key)) for key in deed['keys'])})"]
+            return [f"pyautogui.hotkey({', '.join(repr(_key_word(key)) for key in deed['keys'])})"]
         case "key_down" | "key_up":
             name = {"key_down": "keyDown", "key_up": "keyUp"}[deed["motion"]]
-            return [f"pyautogui.{name}({key_word(key)!r})" for key in deed["keys"]]
+            return [f"pyautogui.{name}({_key_word(key)!r})" for key in deed["keys"]]
         case "wait":
             return [f"time.sleep({min(60.0, float(deed['wait']) / 1000):g})"]
     raise KeyError(deed["motion"])
 
 
-def typed_calls(text: str) -> list[str]:
-    """pyautogui types `<` as `>` (its issue 198): that key is pressed in another way."""
+def _typed_calls(text: str) -> list[str]:
+    """pyautogui types `<` as `>` (its issue 198), so that key is pressed in another way."""
     parts = text.split("<")
     lines = [f"pyautogui.typewrite({parts[0]!r})"] if parts[0] else []
     for part in parts[1:]:
@@ -61,7 +61,7 @@ def typed_calls(text: str) -> list[str]:
     return lines
 
 
-def key_word(name: str) -> str:
+def _key_word(name: str) -> str:
     return NAMES.get(name, name if len(name) == 1 else name.lower())
 
 

@@ -1,8 +1,8 @@
-"""Machines that somebody else runs: a guest server at a given address. What one has done there stays there.
+"""Machines that others run: a guest server at a given address. The effects of an episode stay there.
 
-A screen is for one episode at a time, so a machine holds the lease of its address from its start to its end. Whoever
-wants it holds the lease of being next meanwhile, so a stage that begins one episode after another lets in one that
-waits. Stages of other users, of other hosts and with another folder of temporary files do not see the leases.
+A screen is for one episode at a time, so a machine holds the lease of its address from start to end. A waiting stage
+holds the lease of being next, so a stage that begins one episode after another lets a waiting stage in. Leases are not
+visible to other users, to other hosts, or with another folder of temporary files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ HERE = ("localhost", "::1")
 
 
 class RemoteMachine:
-    """A `Machine` at an address. Its start waits up to `longest_s` for the end of another's episode there, and as long
-    for an answer.
+    """A `Machine` at an address. `start` waits up to `longest_s` seconds for the end of another episode there, and as
+    long for an answer.
     """
 
     def __init__(self, address: GuestAddress, *, longest_s: float) -> None:
@@ -34,7 +34,7 @@ class RemoteMachine:
         return self._address
 
     async def start(self) -> None:
-        """Raises UserError where another stage keeps the address."""
+        """Raises UserError if another stage keeps the address."""
         if self._lease is None:
             self._lease = await self._leased()
         client = GuestClient(self._address, longest_s=self._longest)
@@ -52,15 +52,15 @@ class RemoteMachine:
             await client.close()
 
     async def reset(self) -> None:
-        """Nothing can be undone from here."""
+        """Do nothing: the machine cannot be reset from here."""
         await self.start()
 
     async def stop(self) -> None:
-        """It is not ours to stop."""
+        """Release the machine, which we cannot stop."""
         self.drop()
 
     def drop(self) -> None:
-        """Nor to end; the next may have it."""
+        """Release the machine at once."""
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.end()

@@ -1,4 +1,4 @@
-"""Files that tasks name by address: `data:` texts, a folder of the user's, and the network only where it is allowed."""
+"""Files that tasks name by URL: `data:` texts, a folder of the user's, and the network only if it is allowed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FETCH_S = 300.0
 
 
 class ResourceMissing(Exception):
-    """A file that a task names cannot be had; the message says why."""
+    """A file that a task names is not available; the message says why."""
 
 
 def reachable(address: str, own: DesktopParams) -> bool:
-    """Whether a file may be had, without fetching it."""
+    """Whether a file is probably available, without downloading it."""
     return address.startswith("data:") or local_file(address, own) is not None or (own.download and is_web(address))
 
 
@@ -39,12 +39,12 @@ async def task_resource(address: str, own: DesktopParams) -> bytes:
         except OSError as error:
             raise ResourceMissing(f"env.own.files: {place} cannot be read ({error})") from None
     if not is_web(address):
-        raise ResourceMissing(f"{address[:200]!r} is no address of a file")
+        raise ResourceMissing(f"{address[:200]!r} is not the URL of a file")
     if not own.download:
         raise ResourceMissing(
             f"{address[:200]} is not in env.own.files, and env.own.download is false; put the file there, or allow it"
         )
-    return await fetched_resource(address, own)
+    return await _fetched_resource(address, own)
 
 
 def is_web(address: str) -> bool:
@@ -52,10 +52,10 @@ def is_web(address: str) -> bool:
 
 
 def local_file(address: str, own: DesktopParams) -> Path | None:
-    """In `env.own.files`, by the last part of the address, or by the digest under which it was fetched."""
+    """A file in `env.own.files`, by the last part of the URL, or by the digest under which a download was stored."""
     if not own.files:
         return None
-    for name in (kept_name(address), urlsplit(address).path.rpartition("/")[2]):
+    for name in (_kept_name(address), urlsplit(address).path.rpartition("/")[2]):
         place = Path(own.files, name)
         if name not in ("", ".", "..") and "\\" not in name and is_plain_file(place):
             return place
@@ -63,14 +63,14 @@ def local_file(address: str, own: DesktopParams) -> Path | None:
 
 
 def is_plain_file(place: Path) -> bool:
-    """Whether it is a file. No file has a name that the file system does not take."""
+    """Whether `place` is a file. Names that the file system does not allow are not files."""
     try:
         return place.is_file()
     except OSError:
         return False
 
 
-def kept_name(address: str) -> str:
+def _kept_name(address: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()
 
 
@@ -86,8 +86,8 @@ def data_of_url(address: str) -> bytes:
         raise ResourceMissing(f"a data address cannot be read ({error})") from None
 
 
-async def fetched_resource(address: str, own: DesktopParams) -> bytes:
-    """From the network; kept in `env.own.files` if there is one."""
+async def _fetched_resource(address: str, own: DesktopParams) -> bytes:
+    """Download a file, and store it in `env.own.files` if that is set."""
     try:
         limit = aiohttp.ClientTimeout(total=FETCH_S)
         async with aiohttp.ClientSession(timeout=limit, trust_env=True) as session, session.get(address) as answer:
@@ -100,7 +100,7 @@ async def fetched_resource(address: str, own: DesktopParams) -> bytes:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ResourceMissing(f"{address[:200]} could not be fetched ({type(error).__name__}: {error})") from None
     if own.files:
-        keep(data, Path(own.files, kept_name(address)))
+        keep(data, Path(own.files, _kept_name(address)))
     return bytes(data)
 
 

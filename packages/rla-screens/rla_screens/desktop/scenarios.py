@@ -1,9 +1,9 @@
-"""Tasks in the form of OSWorld, and the published additions for adaptation: read, checked, never believed.
+"""Tasks in the form of OSWorld, with the published additions for adaptation: parsed and validated as untrusted data.
 
     {"id", "instruction", "config": [{"type", "parameters"}], "evaluator": {"func", "result", "expected", ...}}
     {"current_task": {"evaluator1": "..."}, "task_template": {...}, "evaluator_list": {"evaluator1": {...}, ...}}
 
-Ours have `solutions` (a script for each verifier), `wrong` (ends that must not be scored) and `hints`.
+Our own have `solutions` (a script for each verifier), `wrong` (ends that must not score) and `hints`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ INFEASIBLE = "infeasible"
 
 
 class ScenarioError(Exception):
-    """A task that is none; the message says why."""
+    """An invalid task; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scene, and what is asked in it. `verifiers`, `templates` and `solutions` by the names of the verifiers;
-    `current` is the one that is asked for, with `instruction`, which may begin with a hint.
+    """A scene and its current task. `verifiers`, `templates` and `solutions` are by the names of the verifiers.
+    `current` is the verifier in use, with `instruction`, which may begin with a hint.
     """
 
     id: str
@@ -51,11 +51,11 @@ class Scenario:
 
     @property
     def solution(self) -> tuple[str, ...]:
-        """The script of the current verifier; empty where there is none."""
+        """The script of the current verifier; empty if there is none."""
         return self.solutions.get(self.current, ())
 
     def content(self) -> dict[str, Any]:
-        """As `scenario_of_json` reads it."""
+        """JSON data that `scenario_of_json` reads."""
         return {
             "id": self.id,
             "domain": self.domain,
@@ -76,7 +76,7 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
     if not isinstance(found, dict):
         raise ScenarioError("it is no JSON object")
     verifiers = found.get("evaluator_list") or {ONLY: found.get("evaluator")}
-    current, instruction = current_of(found)
+    current, instruction = _current_of(found)
     if not isinstance(verifiers, dict) or not all(
         isinstance(each, dict) and each.get("func") for each in verifiers.values()
     ):
@@ -87,24 +87,24 @@ def scenario_of_json(found: Any, *, domain: str = "") -> Scenario:
         raise ScenarioError(f"its instruction is empty, no text, or longer than {LONGEST} characters")
     if not is_text(domain, longest=LONGEST_NAME):
         raise ScenarioError("its domain is no name")
-    templates = of_names(found, "task_template") or {current: instruction}
+    templates = _of_names(found, "task_template") or {current: instruction}
     return Scenario(
-        id=name_in(found, "id"),
-        domain=domain or name_in(found, "domain") or name_in(found, "snapshot") or "desktop",
+        id=_name_in(found, "id"),
+        domain=domain or _name_in(found, "domain") or _name_in(found, "snapshot") or "desktop",
         instruction=instruction.strip(),
-        config=setup_steps(found.get("config") or []),
+        config=_setup_steps(found.get("config") or []),
         current=current,
         verifiers=verifiers,
         templates={str(name): str(text) for name, text in templates.items() if name in verifiers},
-        solutions={name: texts_in(script, "solutions") for name, script in of_names(found, "solutions").items()},
-        wrong=tuple(texts_in(script, "wrong") for script in listed_in(found, "wrong")),
-        hints=texts_in(found.get("hints"), "hints"),
-        apps=texts_in(found.get("related_apps"), "related_apps"),
+        solutions={name: _texts_in(script, "solutions") for name, script in _of_names(found, "solutions").items()},
+        wrong=tuple(_texts_in(script, "wrong") for script in _listed_in(found, "wrong")),
+        hints=_texts_in(found.get("hints"), "hints"),
+        apps=_texts_in(found.get("related_apps"), "related_apps"),
     )
 
 
-def name_in(found: Mapping[str, Any], key: str) -> str:
-    """Empty where there is none. Raises ScenarioError, as those below do."""
+def _name_in(found: Mapping[str, Any], key: str) -> str:
+    """Empty if the key is missing. Raises ScenarioError, as the functions below do."""
     value = found.get(key)
     text = "" if value is None else str(value)
     if not isinstance(value, str | int | None) or not is_text(text, longest=LONGEST_NAME):
@@ -112,29 +112,29 @@ def name_in(found: Mapping[str, Any], key: str) -> str:
     return text
 
 
-def of_names(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _of_names(found: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = found.get(key) or {}
     if not isinstance(value, dict):
         raise ScenarioError(f"its {key} is no JSON object")
     return value
 
 
-def listed_in(found: Mapping[str, Any], key: str) -> list[Any]:
+def _listed_in(found: Mapping[str, Any], key: str) -> list[Any]:
     value = found.get(key) or []
     if not isinstance(value, list):
         raise ScenarioError(f"its {key} is no list")
     return value
 
 
-def texts_in(value: Any, key: str) -> tuple[str, ...]:
-    listed = listed_in({key: value}, key)
+def _texts_in(value: Any, key: str) -> tuple[str, ...]:
+    listed = _listed_in({key: value}, key)
     if not all(isinstance(each, str) for each in listed):
         raise ScenarioError(f"its {key} has what is no text")
     return tuple(listed)
 
 
-def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
-    """The verifier that is asked for, and the instruction."""
+def _current_of(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The current verifier and the instruction."""
     current = found.get("current_task")
     name, instruction = ONLY, found.get("instruction", "")
     if isinstance(current, dict) and len(current) == 1:
@@ -146,7 +146,7 @@ def current_of(found: Mapping[str, Any]) -> tuple[str, str]:
     return name, instruction
 
 
-def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
+def _setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
     """Setup steps. Raises ScenarioError."""
     if not isinstance(found, list) or not all(
         isinstance(step, dict) and isinstance(step.get("parameters", {}), dict) for step in found
@@ -156,7 +156,7 @@ def setup_steps(found: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def task_of_scenario(scenario: Scenario, *, split: str) -> Task:
-    """A task that is its own slot."""
+    """A root task, which is its own slot."""
     return root_task(
         env=NAME,
         split=split,
@@ -168,5 +168,5 @@ def task_of_scenario(scenario: Scenario, *, split: str) -> Task:
 
 
 def scenario_of(task: Task) -> Scenario:
-    """Raises ScenarioError for a payload that is none."""
+    """Raises ScenarioError for an invalid payload."""
     return scenario_of_json(json.loads(task.payload))

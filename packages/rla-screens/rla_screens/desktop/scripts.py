@@ -1,9 +1,9 @@
 """Demonstrations and labels of steps from the scripts of tasks, in the real applications.
 
-A label says whether the script still wins after an action: what is left of it is played from there, on a new machine
-that has been brought to the same state by the same actions. +1 for the script's next action, and for any action that
-changes the screen and after which the rest of the script wins; -1 for every other. Each label of an action that is not
-the script's own costs an episode.
+A label says whether the script still wins after an action: the rest of the script is played from there, on a new
+machine that the same actions have brought to the same state. +1 for the script's next action, and for any action that
+changes the screen and after which the rest of the script wins; -1 for every other action. Each label of an action
+outside the script costs an episode.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rla_screens.desktop.scenarios import scenario_of
 from rla_screens.screens.deeds import Motion
 from rla_screens.screens.forms import FORMS, deed_of_action
 
-IDLE = "noop(100)"  # a random action of demonstrations: it loses time and spoils nothing
+IDLE = "noop(100)"  # a random action of demonstrations: it loses time and does no harm
 HELPS, USELESS, SPOILS = "it brings the task forward", "nothing changes", "the task cannot be finished as before"
 SCRIPT_REASONS = (HELPS, USELESS, SPOILS)
 
 
-def script_of(task: Task) -> tuple[str, ...]:
-    """Raises UserError where there is none."""
+def _script_of(task: Task) -> tuple[str, ...]:
+    """Raises UserError if the task has no script."""
     script = scenario_of(task).solution
     if not script:
         raise UserError(f"task {task.task_id} has no script; set warm_start.enabled to false for tasks of others")
@@ -36,9 +36,9 @@ def script_of(task: Task) -> tuple[str, ...]:
 
 
 def demonstrated_desktop(task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-    """The script, with waiting steps in between by `random_share`."""
+    """The script, with idle steps in between according to `random_share`."""
     rng, form = random.Random(seed), FORMS[desktop_params(config).actions]
-    script, actions = script_of(task), list[str]()
+    script, actions = _script_of(task), list[str]()
     spare = config.env.max_steps - len(script)
     for action in script:
         if spare > 0 and rng.random() < random_share:
@@ -79,8 +79,8 @@ def demonstration_of(played: PlayedScript) -> Demonstration:
 def labelled_desktop(
     task: Task, config: Config, actions: Sequence[str], *, others: int, seed: int
 ) -> list[list[Labelled]]:
-    """Per step the action taken, and one of `others`: waiting, which brings nothing. Empty for a task without a script:
-    nothing else says what helps, and a stage that reads labels goes on without those of tasks of others.
+    """For each step the label of the action taken, and of one of `others`: idling, which never helps. Empty for a task
+    without a script, because nothing else tells which actions help. Stages that read labels skip such tasks.
     """
     if not scenario_of(task).solution:
         return []
@@ -94,14 +94,14 @@ def labelled_desktop(
 async def labels_by_replay(
     service: DesktopService, task: Task, actions: Sequence[str], *, others: int, threshold: float
 ) -> list[list[Labelled]]:
-    script, done = list(script_of(task)), 0
+    script, done = list(_script_of(task)), 0
     seen = (await play_script(service, task, actions, threshold=threshold)).seen
     labels: list[list[Labelled]] = []
     for number, action in enumerate(actions):
         if number + 1 >= len(seen):
             break
         before, after = seen[number], seen[number + 1]
-        if done < len(script) and same_deed(action, script[done]):
+        if done < len(script) and _same_deed(action, script[done]):
             score, reason, done = 1, HELPS, done + 1
         elif before.images == after.images and not after.done:
             score, reason = -1, USELESS
@@ -115,7 +115,7 @@ async def labels_by_replay(
             action=action, next_observation=after.text, next_images=after.images, score=score, reason=reason
         )
         labels.append([taken])
-        if others and not same_deed(action, IDLE):
+        if others and not _same_deed(action, IDLE):
             waited = Labelled(
                 action=IDLE, next_observation=before.text, next_images=before.images, score=-1, reason=USELESS
             )
@@ -123,7 +123,7 @@ async def labels_by_replay(
     return labels
 
 
-def same_deed(one: str, other: str) -> bool:
+def _same_deed(one: str, other: str) -> bool:
     """Whether two actions do the same, however they are written."""
     first, second = deed_of_action(one), deed_of_action(other)
     waits = first is not None and second is not None and first.motion is second.motion is Motion.WAIT

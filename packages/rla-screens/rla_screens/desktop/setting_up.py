@@ -1,4 +1,4 @@
-"""What OSWorld's tasks do to a machine before an episode, and again before it is judged (`postconfig`).
+"""The setup steps of OSWorld's tasks, which run before an episode and before it is judged (`postconfig`).
 
 Types: download, upload_file, open, launch, execute, command, sleep, activate_window, close_window.
 """
@@ -17,24 +17,24 @@ from rla_screens.desktop.params import DesktopParams
 from rla_screens.desktop.resources import ResourceMissing, task_resource
 
 LONGEST_SLEEP = 120.0
-WINDOW_S = 20.0  # in which a window that was just launched comes
+WINDOW_S = 20.0  # seconds for a newly launched window to appear
 LOOK_S = 0.2
 Step = Mapping[str, Any]
 PASSWORD = "{CLIENT_PASSWORD}"
 SIZES = ("{SCREEN_WIDTH}", "{SCREEN_HEIGHT}", "{SCREEN_WIDTH_HALF}", "{SCREEN_HEIGHT_HALF}")
-PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Z][A-Z0-9_]+\}")  # `${HOME}` is the shell's
+PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Z][A-Z0-9_]+\}")  # `${HOME}` belongs to the shell
 
 
-# What a part of a task raises if it has another shape than it should.
+# Exceptions for a part of a task that does not have the expected shape.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 class SetupFailure(Exception):
-    """A step that did not work; the message names it."""
+    """A step that failed; the message names it."""
 
 
 async def set_up(steps: Sequence[Step], client: GuestClient, own: DesktopParams) -> None:
-    """One after the other. Raises SetupFailure, and MachineLost as the client does."""
+    """Run the steps in order. Raises SetupFailure, and MachineLost as the client does."""
     for step in steps:
         done = STEPS.get(step.get("type", ""))
         if done is None:
@@ -66,7 +66,7 @@ async def _launch(given: Step, client: GuestClient, own: DesktopParams) -> None:
 
 
 async def _execute(given: Step, client: GuestClient, own: DesktopParams) -> None:
-    """Until `until` holds (returncode, stdout, stderr), at most five times."""
+    """Run until `until` holds (returncode, stdout, stderr), at most five times."""
     wanted = given.get("until") or {}
     for _ in range(5):
         done = await executed(given, client)
@@ -99,13 +99,13 @@ def _window(deed: str) -> Callable[[Step, GuestClient, DesktopParams], Awaitable
 
 
 async def executed(given: Mapping[str, Any], client: GuestClient) -> Any:
-    """What the guest says of a command of a task."""
+    """The guest's answer to a command of a task."""
     return await client.execute(await filled(given["command"], client), shell=bool(given.get("shell", False)))
 
 
 async def filled(command: Any, client: GuestClient) -> Any:
-    """A command with what OSWorld fills in: the size of the machine's screen, and half of it. A task that needs the
-    password is refused.
+    """A command with OSWorld's placeholders filled in: the size of the machine's screen, and half of it. A task that
+    needs the password is refused.
     """
     text = str(command)
     if PASSWORD in text:
@@ -127,7 +127,7 @@ def replaced(command: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def never_filled(command: Any) -> str:
-    """What a command has that `filled` does not fill in, in a few words; empty where there is nothing."""
+    """A short description of the placeholders of a command that `filled` does not know; empty if there are none."""
     text = str(command)
     if PASSWORD in text:
         return "a password"
@@ -138,7 +138,7 @@ RUN, WINDOW = (
     frozenset({"command", "shell", "until", "stdout", "stderr"}),
     frozenset({"window_name", "strict", "by_class"}),
 )
-FIELDS: Mapping[str, frozenset[str]] = {  # a step with another field asks for something that is not done here
+FIELDS: Mapping[str, frozenset[str]] = {  # a step with other fields needs something that is not implemented here
     "download": frozenset({"files"}),
     "upload_file": frozenset({"files"}),
     "open": frozenset({"path"}),

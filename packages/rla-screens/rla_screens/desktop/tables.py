@@ -1,8 +1,8 @@
-"""Cells of spreadsheets in flat OpenDocument files (`.fods`), by the standard library.
+"""Cells of spreadsheets in flat OpenDocument files (`.fods`), parsed with the standard library.
 
-A cell is the text that is stored for it; numbers are plain (`5`, `2.5`). The files were made on the machine that is
-judged, so they are data of others: XML with declarations of entities is refused, and sizes are bounded. A file whose
-cells go beyond the bounds is not a table; empty ones may.
+A cell is the text that is stored for it; numbers are plain (`5`, `2.5`). The files come from the machine being judged,
+so they are untrusted: XML with entity declarations is refused, and sizes are limited. A file whose cells exceed the
+limits is not a table; empty cells may.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROW, GROUPS = (
     {ODF % ("table", f"table-{name}") for name in ("row-group", "rows", "header-rows")},
 )
 Sheet = dict[str, str]  # "B2": text
-# Of malformed XML, of attributes that are not numbers, and of cells nested too deeply.
+# For malformed XML, attributes that are not numbers, and cells nested too deeply.
 FLAWS = (ElementTree.ParseError, LookupError, ValueError, ArithmeticError, AttributeError, TypeError, RuntimeError)
 
 
@@ -29,19 +29,19 @@ class TableFlaw(ValueError):
 def read_sheets(data: bytes) -> dict[str, Sheet]:
     """Sheets by name, in order. Raises TableFlaw."""
     try:
-        return open_document(parsed_xml(data))
+        return _open_document(_parsed_xml(data))
     except FLAWS as error:
         raise TableFlaw(f"{type(error).__name__}: {error}") from None
 
 
-def parsed_xml(data: bytes) -> ElementTree.Element:
-    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 hides them
+def _parsed_xml(data: bytes) -> ElementTree.Element:
+    if len(data) > MOST or b"<!DOCTYPE" in data or b"<!ENTITY" in data or b"\0" in data:  # UTF-16 would hide them
         raise TableFlaw("XML that is too large, or declares entities")
     return ElementTree.fromstring(data)
 
 
-def sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
-    """Raises TableFlaw at the first cell beyond the bounds, before the next is asked for."""
+def _sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
+    """Raises TableFlaw at the first cell beyond the limits, before requesting the next."""
     found: Sheet = {}
     for seen, (row, column, text) in enumerate(cells):
         if row >= MOST_ROWS or column >= MOST_COLUMNS or seen >= most:
@@ -50,28 +50,28 @@ def sheet_of(cells: Iterable[tuple[int, int, str]], most: int) -> Sheet:
     return found
 
 
-def open_document(root: ElementTree.Element) -> dict[str, Sheet]:
+def _open_document(root: ElementTree.Element) -> dict[str, Sheet]:
     found, left = dict[str, Sheet](), MOST_CELLS
     for book in root.iter(ODF % ("office", "spreadsheet")):
         for table in book.findall(ODF % ("table", "table")):
-            sheet = sheet_of(odf_cells(table), left)
+            sheet = _sheet_of(_odf_cells(table), left)
             left -= len(sheet)
             found[table.get(ODF % ("table", "name"), "")] = sheet
     return found
 
 
-def odf_cells(table: ElementTree.Element) -> Iterator[tuple[int, int, str]]:
+def _odf_cells(table: ElementTree.Element) -> Iterator[tuple[int, int, str]]:
     row = 0
-    for line in odf_rows(table):
-        again = odf_repeated(line, "number-rows-repeated", MOST_ROWS)
-        cells = list(odf_row(line))
+    for line in _odf_rows(table):
+        again = _odf_repeated(line, "number-rows-repeated", MOST_ROWS)
+        cells = list(_odf_row(line))
         for number in range(row, row + again if cells else row):
             yield from ((number, column, text) for column, text in cells)
         row += again
 
 
-def odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Those of the sheet itself: charts and cells may have tables within."""
+def _odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The rows of the sheet itself: charts and cells may contain further tables."""
     waiting = list(reversed(table))
     while waiting:
         part = waiting.pop()
@@ -81,10 +81,10 @@ def odf_rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
             waiting.extend(reversed(part))
 
 
-def odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
+def _odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
     column = 0
     for cell in line:
-        again = odf_repeated(cell, "number-columns-repeated", MOST_COLUMNS)
+        again = _odf_repeated(cell, "number-columns-repeated", MOST_COLUMNS)
         value = cell.get(ODF % ("office", "value"))
         texts = ["".join(part.itertext()) for part in cell.findall(ODF % ("text", "p"))]
         text = plain_number(value) if value is not None else "\n".join(texts)
@@ -95,8 +95,8 @@ def odf_row(line: ElementTree.Element) -> Iterator[tuple[int, str]]:
         column += again
 
 
-def odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
-    """How often it stands there, `most` for more."""
+def _odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
+    """The repeat count, at most `most`."""
     again = int(element.get(ODF % ("table", name), "1"))
     if again < 1:
         raise TableFlaw(f"{name} of {again}")
@@ -104,7 +104,7 @@ def odf_repeated(element: ElementTree.Element, name: str, most: int) -> int:
 
 
 def plain_number(text: str) -> str:
-    """Without a fraction of nothing: `5.0` is 5."""
+    """Without an empty fraction: `5.0` becomes 5."""
     try:
         return f"{float(text):.10g}" if len(text) < 40 else text
     except ValueError:

@@ -1,6 +1,6 @@
-"""The tasks of our own (Apache-2.0, `own/*.json`), and the split of any list of tasks.
+"""Our own tasks (Apache-2.0, `own/*.json`), and the split of any list of tasks.
 
-A task belongs to one side for ever: its scene is held out where the digest of its name says so, so that hints and other
+A task belongs to one side forever: the digest of its scene's name decides whether it is held out, so hints and other
 verifiers of the same scene stay on that side.
 """
 
@@ -23,7 +23,7 @@ HELD_OUT_OF = 4  # every fourth scene, about
 
 @lru_cache(maxsize=1)
 def own_scenarios() -> tuple[Scenario, ...]:
-    """All, domain by domain."""
+    """All scenes, domain by domain."""
     folder = files("rla_screens.desktop") / "own"
     found = ((domain, json.loads((folder / f"{domain}.json").read_text(encoding="utf-8"))) for domain in DOMAINS)
     return tuple(scenario_of_json(each, domain=domain) for domain, listed in found for each in listed)
@@ -36,7 +36,7 @@ def is_held_out_scene(name: str) -> bool:
 def desktop_tasks(
     kinds: Sequence[str], *, count: int, held_out: bool, seed: int, split: str, hints: bool
 ) -> list[Task]:
-    """Scenes of `kinds` (domains or names of scenes; none: all), each with each of its verifiers, domains in turn."""
+    """Scenes of `kinds` (domains or names of scenes; empty: all), each with each of its verifiers, domains in turn."""
     chosen = [one for one in own_scenarios() if not kinds or one.domain in kinds or one.id in kinds]
     found = [
         asked_otherwise(one, name, hint=one.hints[0] if hints and one.hints else "")
@@ -47,17 +47,17 @@ def desktop_tasks(
     ]
     random.Random(f"{seed} {split}").shuffle(found)
     found.sort(key=lambda one: one.current != "evaluator1")  # the plain ones first
-    return [task_of_scenario(one, split=split) for one in domains_in_turn(found)[:count]]
+    return [task_of_scenario(one, split=split) for one in _domains_in_turn(found)[:count]]
 
 
 def asked_otherwise(scenario: Scenario, verifier: str, *, hint: str = "") -> Scenario:
-    """The same scene with another verifier and its instruction, below which a hint may stand."""
+    """The same scene with another verifier and its instruction, optionally followed by a hint."""
     instruction = " ".join(part for part in (scenario.templates[verifier], hint) if part)
     return replace(scenario, current=verifier, instruction=instruction)
 
 
-def domains_in_turn(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """One of each domain after the other, in the order in which they stand."""
+def _domains_in_turn(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """One of each domain after the other, in their original order."""
     by_domain: dict[str, list[Scenario]] = {}
     for one in scenarios:
         by_domain.setdefault(one.domain, []).append(one)

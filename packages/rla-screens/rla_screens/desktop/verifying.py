@@ -1,7 +1,8 @@
-"""The score of an episode by the evaluator of its task, as OSWorld computes it, and why there may be none.
+"""The score of an episode by the evaluator of its task, as OSWorld computes it, or the reason why there is none.
 
-`infeasible` is won by an agent that says so (`fail`), and any other task is lost by that. Of several metrics one has to
-be full (`or`), or none empty, and then their mean counts (`and`). What is not supported is told, and never scored.
+`infeasible` is won by an agent that says so (`fail`), and any other task is lost by saying so. Several metrics are
+combined by `or`, which needs one full score, or by `and`, which takes the mean unless one is 0. Unsupported evaluators
+are reported, and never scored.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class NotScored(Exception):
 
 
 def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[str, Any]]]:
-    """Metric, what is looked at, what is expected, and options, of each part. Raises NotScored."""
+    """Metric, getter, expected value and options of each part. Raises NotScored."""
     func, count = evaluator["func"], None
     if isinstance(func, list):
         count = len(func)
@@ -48,16 +49,16 @@ def evaluator_parts(evaluator: Evaluator) -> list[tuple[str, Any, Any, Mapping[s
     return [(str(name), *rest) for name, *rest in zip(funcs, *fields, strict=True)]
 
 
-def measured_here(name: str, own: DesktopParams) -> bool:
-    """Whether it is a metric of our own that scores: OSWorld's package comes first if there is one."""
+def _measured_here(name: str, own: DesktopParams) -> bool:
+    """Whether a metric is computed here: OSWorld's package takes precedence if it is available."""
     return name in OURS or (name in METRICS and not own.osworld_python)
 
 
 def unplayable_reason(scenario: Scenario, own: DesktopParams, official: Collection[str] | None = None) -> str:
-    """Why a task cannot be played and judged here, in a few words; empty if it can. Found without a machine.
+    """A short reason why a task cannot be played and judged here; empty if it can. Needs no machine.
 
-    `official`: the metrics of OSWorld's package; None if it was not asked. Tasks are data of others and may have any
-    shape of JSON. Raises UserError for a task that needs OSWorld's package if there is none.
+    `official`: the metrics of OSWorld's package; None if it was not asked. Tasks are untrusted data and may have any
+    JSON shape. Raises UserError if a task needs OSWorld's package and it is not configured.
     """
     try:
         return next(_flaws(scenario, own, official), "")
@@ -80,7 +81,7 @@ def _flaws(scenario: Scenario, own: DesktopParams, official: Collection[str] | N
             yield from _flaws_of_look(look, own)
         if options.get("is_yaml"):
             yield f"metric {name[:40]!r} of YAML, whose tags OSWorld's reader executes"
-        if measured_here(name, own):
+        if _measured_here(name, own):
             continue
         if not own.osworld_python:
             raise UserError(
@@ -104,7 +105,7 @@ def _flaws_of_step(step: Mapping[str, Any], own: DesktopParams) -> Iterator[str]
 
 
 def _flaws_of_look(look: Mapping[str, Any], own: DesktopParams) -> Iterator[str]:
-    """Of a getter."""
+    """Flaws of a getter."""
     kind = look["type"]
     if kind not in GETTERS:
         yield f"getter {str(kind)[:40]!r}"
@@ -129,14 +130,14 @@ def _flaws_of_file(address: str, own: DesktopParams) -> Iterator[str]:
 
 
 class StateVerifier:
-    """For one event loop. `official`: None where there is no Python with OSWorld's metrics."""
+    """For one event loop. `official`: None if no Python with OSWorld's metrics is configured."""
 
     def __init__(self, own: DesktopParams, official: OfficialMetrics | None) -> None:
         self._own, self._official = own, official
 
     async def score(self, evaluator: Evaluator, client: GuestClient, *, failed: bool) -> float:
-        """From 0 to 1. `failed`: the agent has said that it cannot be done. Raises NotScored, and MachineLost as the
-        client does.
+        """From 0 to 1. `failed`: the agent has said that the task cannot be done. Raises NotScored, and MachineLost as
+        the client does.
         """
         try:
             await set_up(evaluator.get("postconfig") or [], client, self._own)
@@ -164,7 +165,7 @@ class StateVerifier:
     ) -> float:
         found = await GETTERS[result["type"]](result, client, self._own)
         wanted = await GETTERS[expected["type"]](expected, client, self._own) if expected else None
-        if measured_here(name, self._own):
+        if _measured_here(name, self._own):
             return metric_score(name, found, wanted, options, has_expected=bool(expected))
         if self._official is None:
             raise NotScored(f"metric {name!r} is OSWorld's; set env.own.osworld_python")

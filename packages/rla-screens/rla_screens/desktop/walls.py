@@ -1,9 +1,9 @@
-"""The walls around a local machine: bubblewrap, with namespaces of its own for everything, and no network.
+"""The sandbox of a local machine: bubblewrap with namespaces of its own for everything, and no network.
 
-On it there are, read-only, /usr and what applications read of /etc; a home and temporary files of a limited size in
-memory. Programs that a model's actions start run there, and see nothing else of the host's files. Where root builds the
-walls, they run as a user that owns nothing; otherwise as whoever builds them, in a user namespace, and the walls alone
-keep them from that user's files.
+Inside there are, read-only, /usr and the parts of /etc that applications read, and a home and temporary files of
+limited size in memory. The programs that a model's actions start run inside and see no other files of the host. If root
+builds the sandbox, they run as a user without any files. Otherwise they run as the user who builds it, in a user
+namespace, and only the sandbox keeps them from that user's files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ETC = (
 )
 READ = ("/var/cache/fontconfig", "/var/lib/libreoffice")
 STARTER = f'import runpy,sys;sys.path.insert(0,"{CODE}");runpy.run_module(sys.argv.pop(1),run_name="__main__")'
-# What desktops need of what programs of the sandbox are refused.
+# System calls that desktops need and the other sandbox refuses.
 ALLOWED = frozenset(
     {
         *("socket", "memfd_create", "inotify_init", "inotify_init1", "shmget", "semget", "personality"),
@@ -44,11 +44,11 @@ ALLOWED = frozenset(
 _users = itertools.count(SLOTS // 2)
 
 
-def seccomp_filter() -> bytes:
-    """Refuses namespaces, mounts, and reaching into other processes."""
+def _seccomp_filter() -> bytes:
+    """Refuses namespaces, mounts, and access to other processes."""
     machine = platform.machine()
     if machine not in MACHINES:
-        raise UserError(f"env.own.machine is local, and there is no filter of system calls for {machine}")
+        raise UserError(f"env.own.machine is local, and {machine} has no filter of system calls")
     column = MACHINES[machine][0]
     code = with_head(machine)
     code += [
@@ -63,7 +63,7 @@ def seccomp_filter() -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walled:
-    """A command that starts a machine. `files`: descriptors that are for the command alone; `user`: 0 for no other."""
+    """A command that starts a machine. `files`: descriptors for this command only; `user`: 0 for the same user."""
 
     command: list[str]
     files: tuple[int, ...]
@@ -71,24 +71,24 @@ class Walled:
 
 
 class Walls:
-    """How machines are enclosed here. Raises UserError where they cannot be."""
+    """The sandbox of machines on this host. Raises UserError if it is not available."""
 
     def __init__(self, *, disk_mb: int, beside: Sequence[str] = ()) -> None:
-        """`beside`: further paths that can be read there."""
+        """`beside`: further paths that are readable inside."""
         missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
         if missing:
             raise UserError(f"env.own.machine is local: install {' '.join(missing)} (Debian), or name another machine")
         self._as_root, self._disk = is_root(), str(disk_mb << 20)
         self._python: Interpreter = base_interpreter()
         self._beside = tuple(beside)
-        self._filter = seccomp_filter()
+        self._filter = _seccomp_filter()
 
     @property
     def python(self) -> str:
         return self._python.program
 
     def module(self, name: str, *arguments: str, python: str = "") -> list[str]:
-        """A command, for inside, that runs a module of ours."""
+        """A command, for inside, that runs one of our modules."""
         return [python or self.python, "-B", "-c", STARTER, f"rla_screens.desktop.guest.{name}", *arguments]
 
     def around(self, command: Sequence[str], *, joining: int = -1) -> Walled:
@@ -109,11 +109,11 @@ class Walls:
         flags += [*self._private(), "--remount-ro", "/", "--chdir", HOME, "--seccomp", str(confined)]
         inner = [word.replace("%USER", str(user)).replace("%GROUP", str(joining)) for word in command]
         bwrap = shutil.which("bwrap")
-        assert bwrap is not None  # NEEDED
+        assert bwrap is not None  # checked through NEEDED
         return Walled(command=[bwrap, *flags, "--", *inner], files=(*files.values(), confined), user=user)
 
     def why_not(self, said: str) -> str:
-        """What would help where bubblewrap has refused; empty for what others say."""
+        """The remedy if bubblewrap has refused; empty for other messages."""
         return f"; {remedy(said, as_root=self._as_root)}" if said.startswith("bwrap:") else ""
 
     def _namespaces(self) -> list[str]:
@@ -130,8 +130,8 @@ class Walls:
                 flags += ["--symlink", os.readlink(top), top]
         outside = [path for path in (*self._python.folders, *self._python.files) if not path.startswith("/usr/")]
         etc = [f"/etc/{name}" for name in ETC]
-        flags += readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
-        if str(OURS).startswith("/usr/"):  # the solutions of tasks lie beside the code
+        flags += _readable_paths([*filter(os.path.exists, (*etc, *READ)), *outside])
+        if str(OURS).startswith("/usr/"):  # task solutions are stored next to the code
             flags += ["--size", "4096", "--tmpfs", str(OURS)]
         for path in self._python.hidden:
             flags += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
@@ -146,11 +146,11 @@ class Walls:
         flags = devices("/tmp")
         for place in (HOME, "/tmp", "/var/tmp"):
             flags += ["--perms", "1777", "--size", self._disk, "--tmpfs", place]
-        return flags + readable_paths(self._beside)  # they may lie below one of these
+        return flags + _readable_paths(self._beside)  # they may lie below one of these
 
 
-def readable_paths(paths: Sequence[str]) -> list[str]:
-    """Flags that show paths where they are, below folders that any user can read."""
+def _readable_paths(paths: Sequence[str]) -> list[str]:
+    """Flags that show paths at their original places, below folders that any user can read."""
     above = dict.fromkeys(str(top) for path in paths for top in reversed(Path(path).parents[:-1]))
     flags = [text for folder in above if folder != "/usr" for text in ("--dir", folder)]
     return flags + [text for path in paths for text in ("--ro-bind", os.path.realpath(path), path)]

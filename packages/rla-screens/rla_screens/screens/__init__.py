@@ -1,1 +1,1 @@
-"""What environments with a screen share: points, deeds of mouse and keyboard, and forms to write them in."""
+"""Shared by all environments with a screen: points, deeds of mouse and keyboard, and the forms to write them in."""

@@ -1,4 +1,4 @@
-"""Deeds as calls by the names of BrowserGym's actions on coordinates: `mouse_click(512, 340)`, `keyboard_type("Ada")`.
+"""Deeds as calls with the names of BrowserGym's coordinate actions: `mouse_click(512, 340)`, `keyboard_type("Ada")`.
 
     scroll(delta_x, delta_y)   mouse_move(x, y)   mouse_click(x, y, button="left")   mouse_dblclick(x, y, ...)
     mouse_down(x, y, ...)   mouse_up(x, y, ...)   mouse_drag_and_drop(from_x, from_y, to_x, to_y)
@@ -6,10 +6,10 @@
     keyboard_press(key)   keyboard_down(key)   keyboard_up(key)   keyboard_type(text)   keyboard_insert_text(text)
     noop(wait_ms=1000)   done()   fail()
 
-Points are from 0 to 999. Clicks and buttons without x and y are where the mouse is, and a drag without from_x and
-from_y begins there: `mouse_click()`, `mouse_drag_and_drop(to_x=5, to_y=6)`. A call is read as data, by one pass over
-the text: nothing is evaluated, and only numbers and quoted texts are arguments. A reply with anything beside its call,
-two calls among it, is no action.
+Coordinates are from 0 to 999. Without x and y, clicks and buttons apply at the mouse's position, and a drag without
+from_x and from_y begins there: `mouse_click()`, `mouse_drag_and_drop(to_x=5, to_y=6)`. A call is parsed as data, in one
+pass over the text: nothing is evaluated, and arguments are only numbers and quoted texts. A reply with anything besides
+its one call is not an action.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 LONGEST_CALL = 2 * LONGEST_TYPED + 200
 PAUSE = 1000  # ms that noop waits
 BUTTONS: Mapping[str, Button] = {"left": "left", "middle": "middle", "right": "right"}
-# The arguments of each action in order; those with a question mark may be left out.
+# The arguments of each action in order; those with a question mark are optional.
 ARGUMENTS = {
     "scroll": "delta_x delta_y",
     "mouse_move": "x y",
@@ -80,11 +80,11 @@ def deed_of_call(text: str) -> ScreenDeed | None:
     start = CALL.match(text) if len(text) <= LONGEST_CALL else None
     if start is None or start[1] not in ARGUMENTS:
         return None
-    given = given_arguments(text, start.end(), ARGUMENTS[start[1]])
-    return None if given is None else made_deed(start[1], given)
+    given = _given_arguments(text, start.end(), ARGUMENTS[start[1]])
+    return None if given is None else _made_deed(start[1], given)
 
 
-def given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
+def _given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
     """The arguments behind an opening parenthesis, up to the closing one that ends the text."""
     order = [name.rstrip("?") for name in known.split()]
     needed = {name for name in known.split() if not name.endswith("?")}
@@ -93,7 +93,7 @@ def given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
     while at < len(text) and text[at] != ")":
         if found and text[at] != ",":
             return None
-        at = skip_spaces(text, at + 1 if found else at)
+        at = _skip_spaces(text, at + 1 if found else at)
         name = NAME.match(text, at)
         named = named or name is not None
         if (named and name is None) or (name is None and len(found) == len(order)):
@@ -104,41 +104,41 @@ def given_arguments(text: str, at: int, known: str) -> dict[str, str] | None:
         if value is None or key not in order or key in found:
             return None
         found[key] = value[0]
-        at = skip_spaces(text, value.end())
+        at = _skip_spaces(text, value.end())
     whole = text[at:] == ")" and needed <= found.keys()
     return found if whole else None
 
 
-def skip_spaces(text: str, at: int) -> int:
+def _skip_spaces(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t":
         at += 1
     return at
 
 
-def made_deed(name: str, given: Mapping[str, str]) -> ScreenDeed | None:
-    """The deed of an action with its arguments as they were written; None where one is out of bounds."""
+def _made_deed(name: str, given: Mapping[str, str]) -> ScreenDeed | None:
+    """The deed of an action with its arguments as written; None if an argument is out of bounds."""
     if name in POINTED:
         motion, count = POINTED[name]
         fits, at = where(given, "x", "y")
-        button = BUTTONS.get(unquoted(given["button"]) if "button" in given else "left")
+        button = BUTTONS.get(_unquoted(given["button"]) if "button" in given else "left")
         if not fits or button is None:
             return None
         return ScreenDeed(motion=motion, at=at, button=button, count=count)
     if name in PRESSED:
-        keys = chord_of(unquoted(given["key"]))
+        keys = chord_of(_unquoted(given["key"]))
         return None if keys is None else ScreenDeed(motion=PRESSED[name], keys=keys)
     return OTHERS[name](given)
 
 
 def where(given: Mapping[str, str], x: str, y: str) -> tuple[bool, Point | None]:
-    """Whether a point is as it may be, and the point: None where neither number is given."""
+    """Whether a point is valid, and the point: None if neither coordinate is given."""
     if x not in given and y not in given:
         return True, None
     at = read_point(given.get(x, ""), given.get(y, ""))
     return at is not None, at
 
 
-def dragged(given: Mapping[str, str]) -> ScreenDeed | None:
+def _dragged(given: Mapping[str, str]) -> ScreenDeed | None:
     fits, start = where(given, "from_x", "from_y")
     end = read_point(given["to_x"], given["to_y"])
     return ScreenDeed(motion=Motion.DRAG, at=start, to=end) if fits and end is not None else None
@@ -150,7 +150,7 @@ def scrolled(given: Mapping[str, str]) -> ScreenDeed | None:
 
 
 def typed(given: Mapping[str, str]) -> ScreenDeed | None:
-    text = unquoted(given["text"])
+    text = _unquoted(given["text"])
     return ScreenDeed(motion=Motion.TYPE, text=text) if 0 < len(text) <= LONGEST_TYPED else None
 
 
@@ -164,7 +164,7 @@ def ended(succeeded: bool) -> Callable[[Mapping[str, str]], ScreenDeed | None]:
 
 
 OTHERS: Mapping[str, Callable[[Mapping[str, str]], ScreenDeed | None]] = {
-    "mouse_drag_and_drop": dragged,
+    "mouse_drag_and_drop": _dragged,
     "scroll": scrolled,
     "keyboard_type": typed,
     "keyboard_insert_text": typed,
@@ -174,14 +174,14 @@ OTHERS: Mapping[str, Callable[[Mapping[str, str]], ScreenDeed | None]] = {
 }
 
 
-def unquoted(text: str) -> str:
-    """A quoted text without its quotation marks; only the escapes of ESCAPES stand for something."""
+def _unquoted(text: str) -> str:
+    """A quoted text without its quotation marks; only the escapes in ESCAPES are replaced."""
     inside = text[1:-1]
     return re.sub(r"\\(.)", lambda found: ESCAPES.get(found[1], found[0]), inside, flags=re.DOTALL)
 
 
-def quoted_argument(text: str) -> str:
-    """A text as an argument, with the escapes that `unquoted` knows and no others."""
+def _quoted_argument(text: str) -> str:
+    """A text as an argument, with the escapes that `_unquoted` knows and no others."""
     for sign, escape in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
         text = text.replace(sign, escape)
     return f'"{text}"'
@@ -191,7 +191,7 @@ def call_of_deed(deed: ScreenDeed) -> str:
     """A deed as a call; `deed_of_call` reads it back."""
     at = [] if deed.at is None else [str(number) for number in deed.at]
     named = "" if at else "button="
-    button = [] if deed.button == "left" else [named + quoted_argument(deed.button)]
+    button = [] if deed.button == "left" else [named + _quoted_argument(deed.button)]
     pointed = ", ".join([*at, *button])
     match deed.motion:
         case Motion.CLICK:
@@ -205,10 +205,10 @@ def call_of_deed(deed: ScreenDeed) -> str:
         case Motion.SCROLL:
             return f"scroll({deed.right}, {deed.down})"
         case Motion.TYPE:
-            return f"keyboard_type({quoted_argument(deed.text)})"
+            return f"keyboard_type({_quoted_argument(deed.text)})"
         case Motion.WAIT:
             return f"noop({deed.wait})"
         case Motion.DONE:
             return "done()" if deed.succeeded else "fail()"
     name = {Motion.PRESS: "press", Motion.KEY_DOWN: "down", Motion.KEY_UP: "up"}[deed.motion]
-    return f"keyboard_{name}({quoted_argument('+'.join(deed.keys))})"
+    return f"keyboard_{name}({_quoted_argument('+'.join(deed.keys))})"

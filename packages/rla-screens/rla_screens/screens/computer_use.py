@@ -1,12 +1,13 @@
-"""Deeds as calls of the tool that Qwen2.5-VL and Qwen3-VL were taught, in the form of Hermes (the published setting).
+"""Deeds as calls of the tool that Qwen2.5-VL and Qwen3-VL were trained on, in the Hermes format (the published
+setting).
 
     <tool_call>
     {"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [512, 340]}}
     </tool_call>
 
-Beside the call a reply may hold texts. The last call counts, and a text inside of it is data. Actions: `key`, `type`,
+A reply may contain text besides the call. The last call counts, and text inside it is data. Actions: `key`, `type`,
 `mouse_move`, `left_click`, `left_click_drag`, `right_click`, `middle_click`, `double_click`, `scroll`, `wait`,
-`terminate`. The published agent describes `triple_click` and `hscroll`, and does not know them; they are read here.
+`terminate`. The published agent describes `triple_click` and `hscroll` but does not accept them; here they work.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def deed_of_tool_call(reply: str) -> ScreenDeed | None:
-    """The deed of the last call of a reply; None where there is none that can be done."""
-    arguments = last_arguments(reply)
+    """The deed of the last call of a reply; None if it has no valid call."""
+    arguments = _last_arguments(reply)
     action = None if arguments is None else arguments.get("action")
     if arguments is None or not isinstance(action, str):
         return None
-    at = given_point(arguments.get("coordinate"))
+    at = _given_point(arguments.get("coordinate"))
     if action in CLICKS:
         button, count = CLICKS[action]
         spoilt = at is None and "coordinate" in arguments
@@ -92,10 +93,10 @@ def deed_of_tool_call(reply: str) -> ScreenDeed | None:
             return None
         drags = action == "left_click_drag"
         return ScreenDeed(motion=Motion.DRAG, to=at) if drags else ScreenDeed(motion=Motion.MOVE, at=at)
-    return unpointed(action, arguments)
+    return _unpointed(action, arguments)
 
 
-def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
+def _unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
     """Actions without a point."""
     match action:
         case "key":
@@ -108,21 +109,21 @@ def unpointed(action: str, arguments: Mapping[str, Any]) -> ScreenDeed | None:
             fits = isinstance(text, str) and 0 < len(text) <= LONGEST_TYPED
             return ScreenDeed(motion=Motion.TYPE, text=text) if fits and isinstance(text, str) else None
         case "scroll" | "hscroll":
-            pixels = given_amount(arguments.get("pixels"), MOST_TURNS)
+            pixels = _given_amount(arguments.get("pixels"), MOST_TURNS)
             if pixels is None:
                 return None
             across = action == "hscroll"
             return ScreenDeed(motion=Motion.SCROLL, right=pixels * across, down=-pixels * (not across))
         case "wait":
-            seconds = given_amount(arguments.get("time", 1), MOST_WAIT // 1000)
+            seconds = _given_amount(arguments.get("time", 1), MOST_WAIT // 1000)
             return None if seconds is None or seconds < 0 else ScreenDeed(motion=Motion.WAIT, wait=1000 * seconds)
         case "terminate":
             return ScreenDeed(motion=Motion.DONE, succeeded=arguments.get("status") != "failure")
     return None
 
 
-def last_arguments(reply: str) -> Mapping[str, Any] | None:
-    """The arguments of the last call of the tool; None where it cannot be read."""
+def _last_arguments(reply: str) -> Mapping[str, Any] | None:
+    """The arguments of the last call of the tool; None if it cannot be parsed."""
     reply = after_thinking(reply)
     start = reply.rfind(OPEN)
     text = reply[start + len(OPEN) :].strip() if start >= 0 else ""
@@ -142,22 +143,22 @@ def last_arguments(reply: str) -> Mapping[str, Any] | None:
     return arguments if closed and isinstance(arguments, dict) else None
 
 
-def given_point(value: Any) -> Point | None:
+def _given_point(value: Any) -> Point | None:
     pair = value if isinstance(value, list) and len(value) == 2 else ()
-    return read_point(*map(numeral, pair)) if pair else None
+    return read_point(*map(_numeral, pair)) if pair else None
 
 
-def given_amount(value: Any, most: int) -> int | None:
-    return read_amount(numeral(value), most)
+def _given_amount(value: Any, most: int) -> int | None:
+    return read_amount(_numeral(value), most)
 
 
-def numeral(value: Any) -> str:
-    """A number of JSON as text; empty for everything else, truth values among it."""
+def _numeral(value: Any) -> str:
+    """A JSON number as text; empty for everything else, including booleans."""
     return str(value) if type(value) in (int, float) else ""
 
 
 def tool_call_of(deed: ScreenDeed) -> str:
-    """A deed as a call; `deed_of_tool_call` reads it back but for what the tool has no word for."""
+    """A deed as a call; `deed_of_tool_call` reads it back, except for deeds that the tool does not have."""
     arguments: dict[str, Any] = {}
     match deed.motion:
         case Motion.CLICK:

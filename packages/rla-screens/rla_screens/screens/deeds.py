@@ -1,7 +1,7 @@
-"""Deeds of mouse and keyboard on a screen, and points that do not depend on how large it is.
+"""Deeds of mouse and keyboard on a screen, and points that do not depend on the screen's size.
 
-A point is two numbers from 0 to 999, left to right and top to bottom: 0 is the first pixel and 999 the last one
-(Qwen2.5-VL's and Qwen3-VL's tools for computers say points so).
+A point is two numbers from 0 to 999, left to right and top to bottom: 0 is the first pixel and 999 the last one, as in
+Qwen2.5-VL's and Qwen3-VL's computer tools.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Point = tuple[int, int]
 
 
 class Motion(StrEnum):
-    """What mouse and keyboard can do."""
+    """The motions of mouse and keyboard."""
 
     MOVE = "move"
     CLICK = "click"
@@ -39,8 +39,9 @@ class Motion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenDeed:
-    """`at`: where the mouse goes first; None: it stays. `to`: where it is dragged. `keys`: by the names of DOM events,
-    pressed together. `right` and `down`: pixels of the wheel. `wait`: ms. `succeeded`: of DONE, what the agent says.
+    """`at`: the point to move the mouse to first; None: it stays. `to`: the end of a drag. `keys`: by the names of DOM
+    events, pressed together. `right` and `down`: pixels of the wheel. `wait`: ms. `succeeded`: for DONE, the agent's
+    claim.
     """
 
     motion: Motion
@@ -57,19 +58,19 @@ class ScreenDeed:
 
 
 def pixel_of(point: Point, width: int, height: int) -> tuple[int, int]:
-    """The pixel of a point on a screen of a size."""
+    """The pixel of a point on a screen of this size."""
     x, y = point
     return round(x * (width - 1) / LAST), round(y * (height - 1) / LAST)
 
 
 def point_of(x: float, y: float, width: int, height: int) -> Point:
-    """The point nearest to a pixel; one outside of the screen is brought to its edge."""
+    """The point nearest to a pixel, clipped to the screen."""
     across, below = round(x * LAST / max(1, width - 1)), round(y * LAST / max(1, height - 1))
     return min(LAST, max(0, across)), min(LAST, max(0, below))
 
 
 def read_point(x: str, y: str) -> Point | None:
-    """Two numbers as a model wrote them; None where one is none, or lies outside of 0 to 999."""
+    """Two numbers as a model wrote them; None if one is not a number, or outside 0 to 999."""
     if WHOLE.fullmatch(x) is None or WHOLE.fullmatch(y) is None:
         return None
     across, below = round(float(x)), round(float(y))

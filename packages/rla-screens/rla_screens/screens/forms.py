@@ -1,7 +1,7 @@
-"""The forms in which a model writes what it does on a screen, by name.
+"""The forms in which a model writes its deeds on a screen, by name.
 
-An action of an episode is what `read` returns: the call by BrowserGym's names, whatever tool the model called, or the
-short words. So trajectories, judges and viewers need to know two forms.
+The action in an episode is the result of `read`: a call with BrowserGym's names, whatever tool the model called, or the
+short words. So trajectories, judges and viewers need to know only two forms.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FormName = Literal["short", "browsergym", "computer_use"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenForm:
-    """`read`: a deed from what a model wrote, None where it is none. `write`: a deed as a model writes it; ValueError
-    where the form has no words for it. `action`: a deed as the action of an episode.
+    """`read`: a deed from the text of a model, None if it is not one. `write`: a deed as a model writes it; raises
+    ValueError if the form cannot express it. `action`: a deed as the action of an episode.
     """
 
     name: FormName
@@ -38,5 +38,5 @@ FORMS: dict[FormName, ScreenForm] = {
 
 
 def deed_of_action(action: str) -> ScreenDeed | None:
-    """The deed of an episode's action, in whichever form; None where it means nothing."""
+    """The deed of an episode's action in either form; None if it is not a deed."""
     return deed_of_words(action) or deed_of_call(action)

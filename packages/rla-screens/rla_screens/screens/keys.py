@@ -1,7 +1,7 @@
-"""Names of keys. Models write those of playwright (`Control+a`) or pyautogui (`ctrl`); deeds hold those of DOM events.
+"""Names of keys. Models write those of playwright (`Control+a`) or pyautogui (`ctrl`); deeds use those of DOM events.
 
-Every key that is not in the list is refused: drivers raise on names that they do not know, and browsers have keys
-that leave the page.
+Keys that are not in the list are refused, because drivers raise on unknown names, and browsers have keys that leave the
+page.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ KNOWN = {name.lower(): name for name in NAMED} | ALIASES
 TOGETHER = 4  # keys of one chord
 
 
-def key_name(text: str) -> str | None:
-    """The name of a key; a single visible character is a key of its own. None for every other text."""
+def _key_name(text: str) -> str | None:
+    """The name of a key; a single visible character is its own key. None for every other text."""
     if len(text) == 1:
         return text if text.isprintable() and text.isascii() else None
     return KNOWN.get(text.strip().lower())
 
 
 def chord(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Keys that are pressed together; None where one is unknown, where there are too many, or none."""
-    keys = [key_name(name) for name in names[: TOGETHER + 1]]
+    """Keys that are pressed together; None if a key is unknown, or if there are too many keys or none."""
+    keys = [_key_name(name) for name in names[: TOGETHER + 1]]
     if not keys or len(keys) > TOGETHER or None in keys:
         return None
     return tuple(key for key in keys if key is not None)
 
 
 def chord_of(text: str) -> tuple[str, ...] | None:
-    """`Control+a` as keys. `+` itself is a key, too, alone and in `Control++`; elsewhere it stands between two keys."""
+    """`Control+a` as keys. `+` itself is a key too, alone and in `Control++`; elsewhere it separates keys."""
     names = re.findall(r"(\+|[^+]+)(?:\+|$)", text)
     return chord(names) if "+".join(names) == text else None

@@ -1,4 +1,4 @@
-"""Where an action points, drawn into the picture that was seen before it. The stored file stays as it is."""
+"""The target of an action, drawn into the picture that preceded it. The stored file is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST = 4.0  # pixels of the radius of a mark
 
 
 def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
-    """The picture with a ring and a dot at a place, or with an arrow between two. Raises UserError for damage."""
+    """The picture with a ring and a dot at one place, or an arrow between two. Raises UserError if it is damaged."""
     from PIL import ImageDraw
 
     picture = decoded_picture(png)
@@ -24,21 +24,21 @@ def with_pointer(png: bytes, places: Sequence[Place]) -> bytes:
     drawing = ImageDraw.Draw(picture)
     for width, colour in ((5, EDGE), (2, INK)):
         if len(points) == 1:
-            draw_ring(drawing, points[0], radius, width=width, colour=colour)
+            _draw_ring(drawing, points[0], radius, width=width, colour=colour)
         elif points:
-            draw_arrow(drawing, points[0], points[-1], radius, width=width, colour=colour)
+            _draw_arrow(drawing, points[0], points[-1], radius, width=width, colour=colour)
     sink = io.BytesIO()
     picture.save(sink, format="PNG")
     return sink.getvalue()
 
 
-def draw_ring(drawing: Any, at: Place, radius: float, *, width: int, colour: tuple[int, int, int]) -> None:
+def _draw_ring(drawing: Any, at: Place, radius: float, *, width: int, colour: tuple[int, int, int]) -> None:
     x, y = at
     drawing.ellipse((x - radius, y - radius, x + radius, y + radius), outline=colour, width=width)
     drawing.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=colour)
 
 
-def draw_arrow(
+def _draw_arrow(
     drawing: Any, start: Place, end: Place, radius: float, *, width: int, colour: tuple[int, int, int]
 ) -> None:
     drawing.line((start, end), fill=colour, width=width)

@@ -1,8 +1,8 @@
-"""How chat models are asked about a screen: a policy for its next deed, a judge about one step.
+"""Prompts for chat models about a screen: a policy chooses its next deed, a judge rates one step.
 
-The layout is the published one, in our own words. The policy sees the last screenshots, each with the reply that it
-gave (without its thoughts), then the screen of now, the objective, and all earlier actions as a list. The judge sees
-the screen before the action, the objective, the reply and the screen after it, and boxes its vote.
+The layout is the published one, in our own words. The policy sees the last screenshots, each with its own reply
+(without its thoughts), then the current screen, the objective, and all earlier actions as a list. The judge sees the
+screen before the action, the objective, the reply and the screen after it, and boxes its vote.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ LONGEST_SENTENCE = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenPrompt:
-    """`PolicyPrompt` and `PicturesPolicy`. `chat`: asks small models, and where episodes are texts alone. `rules`: what
-    the screen belongs to.
+    """`PolicyPrompt` and `PicturesPolicy`. `chat`: the prompt for small models, and for episodes without pictures.
+    `rules`: describes the application on the screen.
     """
 
     chat: ChatPrompt
@@ -87,7 +87,7 @@ class ScreenPrompt:
             if step.images:
                 turns.append(PictureMessage(role="user", parts=tuple(map(Picture, step.images))))
                 turns.append(PictureMessage(role="assistant", parts=(step.said,)))
-        said = [f"{number}. {one_sentence(step)}" for number, step in enumerate(history, 1)]
+        said = [f"{number}. {_one_sentence(step)}" for number, step in enumerate(history, 1)]
         parts = ["Objective: " + plain_tags(instruction), "Actions so far:\n" + ("\n".join(said) or "(none)")]
         if observation.strip() not in ("", instruction.strip()):
             parts.insert(1, plain_tags(observation.strip()))
@@ -95,7 +95,7 @@ class ScreenPrompt:
         return turns
 
     def parse(self, reply: str, commands: Sequence[str]) -> str | None:
-        """The action of an episode; None where the reply has none. Points need not be on the grid of `commands`."""
+        """The action of an episode; None if the reply has none. Points need not be on the grid of `commands`."""
         reply = after_thinking(reply)
         if self.form.name == "computer_use":
             text: str | None = reply
@@ -116,7 +116,7 @@ class ScreenPrompt:
         return with_pointer(png, places) if places else png
 
     def pointed(self, action: str) -> list[tuple[float, float]]:
-        """The place, or both ends of a drag, as shares of width and height; none for other actions."""
+        """The place, or both ends of a drag, as shares of width and height; empty for other actions."""
         deed = deed_of_action(action)
         ends = () if deed is None else (deed.at, deed.to)
         return [(end[0] / LAST, end[1] / LAST) for end in ends if end is not None]
@@ -132,8 +132,8 @@ class ScreenPrompt:
         return f"{self.rules} {WORDS if self.form.name == 'short' else CALLS} {answer}".strip()
 
 
-def one_sentence(step: PastStep) -> str:
-    """What the policy said that it does, in its own sentence where it gave one; on one line."""
+def _one_sentence(step: PastStep) -> str:
+    """The policy's own description of its action, if it gave one, else the action; on one line."""
     line = next((one for one in step.said.splitlines() if one.strip().startswith(SENTENCE)), "")
     said = line.strip().removeprefix(SENTENCE).strip() or step.action
     return plain_tags(" ".join(said.split())[:LONGEST_SENTENCE])
@@ -141,7 +141,7 @@ def one_sentence(step: PastStep) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenJudge:
-    """`JudgePrompt` and `PicturesJudge` for chat models. `agent`: whom it judges."""
+    """`JudgePrompt` and `PicturesJudge` for chat models. `agent`: describes the judged agent."""
 
     agent: str
 

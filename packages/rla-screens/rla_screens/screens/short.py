@@ -2,8 +2,9 @@
 
     click 46 38     drag 9 11 to 46 38     type "Ada"     press Enter     scroll down     done
 
-Places are in hundredths of the screen, from 0 to 99: numbers of two digits are one token of every small tokenizer here.
-On a grid they are the middles of cells, so all clicks that a small model may choose from can be enumerated.
+Places are in hundredths of the screen, from 0 to 99, because numbers of two digits are one token of every small
+tokenizer here. On a grid they are the middles of cells, so all clicks that a small model may choose from can be
+enumerated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rla_screens.screens.keys import chord_of
 
 LONGEST = LONGEST_TYPED + 20
 WHEEL = 100  # pixels of one turn
-TENTH = (LAST + 1) // 100  # points of a hundredth
+TENTH = (LAST + 1) // 100  # points per hundredth
 POINT = r"(\d{1,2}) (\d{1,2})"
 CLICK = re.compile(rf"click {POINT}")
 DRAG = re.compile(rf"drag {POINT} to {POINT}")
@@ -38,24 +39,24 @@ class Grid:
     rows: int
 
     def point(self, column: int, row: int) -> Point:
-        return said_point(middle_of(column, self.columns), middle_of(row, self.rows))
+        return _said_point(_middle_of(column, self.columns), _middle_of(row, self.rows))
 
     def nearest(self, point: Point) -> Point:
-        """The middle of the cell that a point is in."""
+        """The middle of the cell that contains a point."""
         x, y = point
         return self.point(x * self.columns // (LAST + 1), y * self.rows // (LAST + 1))
 
     def points(self) -> tuple[Point, ...]:
-        """All, row by row."""
+        """All points, row by row."""
         return tuple(self.point(column, row) for row in range(self.rows) for column in range(self.columns))
 
 
-def middle_of(cell: int, cells: int) -> int:
-    """The middle of one of so many cells between 0 and 99."""
+def _middle_of(cell: int, cells: int) -> int:
+    """The middle of one of `cells` cells, between 0 and 99."""
     return (2 * cell + 1) * 100 // (2 * cells)
 
 
-def said_point(x: int, y: int) -> Point:
+def _said_point(x: int, y: int) -> Point:
     """The point in the middle of a place in hundredths."""
     return TENTH * x + TENTH // 2, TENTH * y + TENTH // 2
 
@@ -66,7 +67,7 @@ def hundredths(point: Point) -> str:
 
 
 def grid_of(width: int, height: int, side: int) -> Grid:
-    """Of a screen in pixels, with cells of about `side` pixels."""
+    """The grid of a screen in pixels, with cells of about `side` pixels."""
     return Grid(columns=max(1, round(width / side)), rows=max(1, round(height / side)))
 
 
@@ -77,15 +78,15 @@ def grid_clicks(grid: Grid) -> tuple[str, ...]:
 
 
 def deed_of_words(text: str) -> ScreenDeed | None:
-    """A deed as it is written above; None for every other text."""
+    """A deed as written above; None for every other text."""
     text = text.strip()
     if len(text) > LONGEST:
         return None
     if found := CLICK.fullmatch(text):
-        return ScreenDeed(motion=Motion.CLICK, at=said_point(int(found[1]), int(found[2])))
+        return ScreenDeed(motion=Motion.CLICK, at=_said_point(int(found[1]), int(found[2])))
     if found := DRAG.fullmatch(text):
         x, y, across, below = map(int, found.groups())
-        return ScreenDeed(motion=Motion.DRAG, at=said_point(x, y), to=said_point(across, below))
+        return ScreenDeed(motion=Motion.DRAG, at=_said_point(x, y), to=_said_point(across, below))
     if found := TYPE.fullmatch(text):
         return ScreenDeed(motion=Motion.TYPE, text=found[1])
     if found := PRESS.fullmatch(text):
@@ -95,7 +96,7 @@ def deed_of_words(text: str) -> ScreenDeed | None:
 
 
 def words_of_deed(deed: ScreenDeed) -> str:
-    """A deed in words. Raises ValueError for one that there are no words for."""
+    """A deed in words. Raises ValueError if there are no words for it."""
     at, to = deed.at or (0, 0), deed.to or (0, 0)
     match deed.motion:
         case Motion.CLICK if deed.button == "left" and deed.count == 1:

@@ -1,4 +1,4 @@
-"""When a process started, which tells it from a later one of the same id: ids are used again."""
+"""The start time of a process, which tells it from a later one with the same id."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from pathlib import Path
 
 
 def process_start(pid: int) -> int:
-    """When a process started, in clock ticks since the machine booted; 0 where there is none, or where it has ended
-    and waits to be reaped.
-    """
+    """The start time in clock ticks since boot; 0 if there is no such process, or if it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

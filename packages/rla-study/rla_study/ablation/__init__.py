@@ -1,1 +1,1 @@
-"""Arms of one experiment: the same start, the same budget of episodes, different parameters, several seeds each."""
+"""Arms of one experiment: the same start and budget of episodes, different parameters, several seeds each."""

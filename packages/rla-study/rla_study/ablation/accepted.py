@@ -1,8 +1,9 @@
-"""Tasks that were accepted over the iterations of each arm, and the share of them that an independent player wins.
+"""Accepted tasks over the iterations of each arm, and the share of them that an independent player wins.
 
-The paper's figure of accepted tasks rises about as a straight line: r2 says how near ours comes, of the accepted tasks
-so far against the iteration, the mean over seeds. The player is the environment's expert (`HasExpert`), which does not
-learn: its success on accepted tasks, their parents and their roots counts every task alike.
+In the paper's figure the number of accepted tasks rises in nearly a straight line. r2 measures how well ours fits one:
+the regression of the accepted tasks so far on the iteration, averaged over seeds. The player is the environment's
+expert (`HasExpert`), which does not learn. Its success on accepted tasks, their parents and their roots counts every
+task alike.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from statistics import StatisticsError, correlation, fmean, linear_regression
 from rla.report.tables import ABSENT, Table, number, percent
 from rla_study.ablation.outcomes import ArmOutcome
 
-PROPOSED = ("accepted", "rejected", "pending")  # figures of an iteration that are 0 where no task is ever changed
+PROPOSED = ("accepted", "rejected", "pending")  # metrics of an iteration that stay 0 if no task is ever changed
 PLAYER = ("expert_success", "parent_expert_success", "root_expert_success")
 ACCEPTED_COLUMNS: tuple[str, ...] = ("arm", "seeds", "judged", "accepted", "harder", "easier", "so far, by iteration")
 ACCEPTED_COLUMNS += ("an iteration", "r2 of a line", "won by the player", "of their parents", "of their roots")
-SHOWN = 4  # points of the course in the table
+SHOWN = 4  # points of the course that the table shows
 
 Course = tuple[list[int], list[float]]
 
 
 def accepted_table(arms: Sequence[ArmOutcome], *, until: int | None = None) -> Table:
-    """One line for each arm that changes tasks; `until`: the last iteration that counts."""
-    lines = [accepted_line(found, until) for found in arms if changes_tasks(found, until)]
+    """One line for each arm that changes tasks. `until`: the last iteration to count."""
+    lines = [_accepted_line(found, until) for found in arms if changes_tasks(found, until)]
     note = (
         "means over seeds; judged: tasks that were played as pending ones; an iteration: the slope of the straight "
         "line through the accepted tasks so far; the player sees observations only and does not learn"
@@ -39,7 +40,7 @@ def changes_tasks(found: ArmOutcome, until: int | None = None) -> bool:
     return any(row.get(key) for row in rows for key in PROPOSED)
 
 
-def accepted_line(found: ArmOutcome, until: int | None) -> tuple[str, ...]:
+def _accepted_line(found: ArmOutcome, until: int | None) -> tuple[str, ...]:
     steps, so_far = accepted_course(found, until)
     last = steps[-1] if steps else 0
     slope, fit = straight_line(steps, so_far)
@@ -59,7 +60,7 @@ def accepted_line(found: ArmOutcome, until: int | None) -> tuple[str, ...]:
 
 
 def accepted_course(found: ArmOutcome, until: int | None = None) -> Course:
-    """The iterations that every seed has, and the tasks accepted up to each: the mean over seeds."""
+    """The iterations that every seed has, and the number of tasks accepted up to each, averaged over seeds."""
     rows = [{row["iteration"]: row.get("accepted") or 0 for row in run.iterations} for run in found.runs]
     shared = set.intersection(*map(set, rows)) if rows else set()
     steps = sorted(step for step in shared if until is None or step <= until)
@@ -67,15 +68,15 @@ def accepted_course(found: ArmOutcome, until: int | None = None) -> Course:
 
 
 def straight_line(steps: Sequence[int], values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The slope of the line through the points, and the share of their variance that it explains."""
+    """The slope of the regression line through the points, and the share of their variance that it explains."""
     try:
         return linear_regression(steps, values).slope, correlation(steps, values) ** 2
-    except StatisticsError:  # fewer than two points, or all of one height
+    except StatisticsError:  # fewer than two points, or all values equal
         return None, None
 
 
 def won_share(found: ArmOutcome, key: str, until: int) -> float | None:
-    """The player's success over all accepted tasks of all seeds; None where it played none."""
+    """The player's success over all accepted tasks of all seeds; None if it played none."""
     rows = [row for run in found.runs for row in run.iterations if row["iteration"] <= until]
     known = [(row["accepted"], row[key]) for row in rows if row.get(key) is not None and row.get("accepted")]
     total = sum(count for count, _ in known)
@@ -83,7 +84,7 @@ def won_share(found: ArmOutcome, key: str, until: int) -> float | None:
 
 
 def won_course(found: ArmOutcome) -> Course:
-    """The iterations that accepted tasks in some seed, and the player's success on those of each, in per cent."""
+    """The iterations that accepted tasks in some seed, and the player's success on these tasks, in per cent."""
     by_step: dict[int, list[tuple[int, float]]] = {}
     for run in found.runs:
         for row in run.iterations:

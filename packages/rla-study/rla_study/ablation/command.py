@@ -14,7 +14,7 @@ from rla.cli.guard import guard
 if TYPE_CHECKING:
     from rla_study.ablation.design import Design
 
-ablation = typer.Typer(help="Arms of one experiment with several seeds each: run them, and compare what they reached.")
+ablation = typer.Typer(help="Run the arms of one experiment with several seeds each, and compare their results.")
 
 DesignFile = Annotated[Path | None, typer.Option(help="The experiment; ablation.yaml of rla-study.")]
 Root = Annotated[Path, typer.Option(help="Folder of the start and of all arms.")]
@@ -29,13 +29,16 @@ def ablation_run(
     jobs: Annotated[int, typer.Option(min=1, help="Arms at once.")] = 1,
     only: Only = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; may be repeated.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Of every arm, in place of the design's.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of every arm, instead of the design's.")
+    ] = None,
     evaluate_every: Annotated[
         int | None, typer.Option(min=1, help="Iterations from one evaluation to the next.")
     ] = None,
     set_: Set = None,
 ) -> None:
-    """Run what is not done yet: the shared start, then every arm and seed as a DVC pipeline in a folder of its own.
+    """Run everything that is not done yet: the shared start, then every arm and seed as a DVC pipeline in its own
+    folder.
 
     Example: rla ablation run --jobs 2 --set tasks.path=data/alfworld
     """
@@ -64,7 +67,7 @@ def ablation_report(
     ] = None,
     curves: Annotated[Path | None, typer.Option(help="Also draw learning curves into this SVG file.")] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Also write what the runs came to into this JSON file; .gz packs it.")
+        Path | None, typer.Option(help="Also write the runs' results to this JSON file, compressed if it ends in .gz.")
     ] = None,
     with_: Annotated[
         list[Path] | None,
@@ -72,7 +75,7 @@ def ablation_report(
     ] = None,
     set_: Set = None,
 ) -> None:
-    """Print the table of all arms as Markdown; arms that have not been evaluated are left out.
+    """Print the table of all arms as Markdown. Arms without an evaluation are left out.
 
     Example: rla ablation report --at 4 --at 8 --curves curves.svg
     """

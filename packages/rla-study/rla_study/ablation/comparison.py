@@ -1,4 +1,4 @@
-"""`rla ablation report`: the table as Markdown, beside the arms' folders, and the learning curves."""
+"""`rla ablation report`: the tables as Markdown, written next to the arms' folders, and the learning curves."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def write_report(
     records: Sequence[Path] = (),
     record: Path | None = None,
 ) -> str:
-    """The text, also written to `<root>/ablation.md`; `only`: of these arms; `at`: as it was at these iterations.
-    `records`: of runs of other machines, which count, too. `record`: a file that all these runs are written to.
+    """The report, also written to `<root>/ablation.md`. `only`: report these arms. `at`: read the arms at these
+    iterations. `records`: files with runs of other machines to include. `record`: a file to write all these runs to.
 
-    Raises UserError for an unknown arm, where no arm has been evaluated, or none at one of these iterations, and as
-    `with_records` does.
+    Raises UserError for an unknown arm, if no arm has been evaluated, or none at one of these iterations, and for the
+    errors of `with_records`.
     """
     shown = chosen_arms(design, only)
     every = with_records(design, root, outcomes(design, root), records)

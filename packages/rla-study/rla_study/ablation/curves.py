@@ -1,7 +1,7 @@
 """Learning curves of an ablation as an SVG file: one line per arm, its mean over seeds, and the range of its seeds.
 
-There is a panel for held-out success, one for each further held-out split, for what the iterations measured of the
-judge, for accepted tasks and for each measure that a design names; a panel without data is left out.
+The panels are held-out success, one for each further held-out split, the judge's accuracy in the iterations, accepted
+tasks, and each measure that a design names. A panel without data is left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ACCEPTED: tuple[tuple[str, str, Callable[[ArmOutcome], Course]], ...] = (
     ("accepted tasks so far", "", accepted_course),
     ("accepted tasks that the player wins", "%", won_course),
 )
-MOST_BESIDE = 4  # panels of a row, which a page can show
+MOST_BESIDE = 4  # panels that fit side by side on a page
 WIDTH, HEIGHT = 4.25, 3.9  # of a panel, in inches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmCurve:
-    """The points of an arm, named by its place; `low` and `high`: the range of its seeds, where that is shown."""
+    """The points of an arm, named by its place; `low` and `high`: the range of its seeds, if that is drawn."""
 
     arm: int
     steps: Sequence[int]
@@ -51,7 +51,7 @@ class CurvePanel:
 
 
 def draw_curves(arms: Sequence[ArmOutcome], out: Path, *, measures: Sequence[str] = ()) -> None:
-    """Nothing is drawn where there is no curve at all."""
+    """Draw the curves into `out`; nothing is written if there are none."""
     shown = curve_panels(arms, measures)
     if not shown:
         return
@@ -62,25 +62,25 @@ def draw_curves(arms: Sequence[ArmOutcome], out: Path, *, measures: Sequence[str
 def curve_panels(arms: Sequence[ArmOutcome], measures: Sequence[str] = ()) -> list[CurvePanel]:
     """The panels with data, in their order."""
     known = [(place, found) for place, found in enumerate(arms) if found.shared_points]
-    panels = [CurvePanel(title="success on held-out tasks", unit="%", curves=[success_curve(*one) for one in known])]
+    panels = [CurvePanel(title="success on held-out tasks", unit="%", curves=[_success_curve(*one) for one in known])]
     for split in held_out_names(arms):
-        curves = [success_curve(place, on_split(found, split)) for place, found in known]
+        curves = [_success_curve(place, on_split(found, split)) for place, found in known]
         panels.append(CurvePanel(title=f"success on {split}", unit="%", curves=curves))
     for key, title in ITERATION_KEYS:
         panels.append(
-            CurvePanel(title=title, unit="%", curves=[named_curve(p, series(found, key)) for p, found in known])
+            CurvePanel(title=title, unit="%", curves=[_named_curve(p, series(found, key)) for p, found in known])
         )
     changing = [(place, found) for place, found in known if changes_tasks(found)]
     for title, unit, course in ACCEPTED:
-        panels.append(CurvePanel(title=title, unit=unit, curves=[named_curve(p, course(a)) for p, a in changing]))
+        panels.append(CurvePanel(title=title, unit=unit, curves=[_named_curve(p, course(a)) for p, a in changing]))
     for measure in measures:
-        curves = [named_curve(place, measured_mean(found, measure)) for place, found in known]
+        curves = [_named_curve(place, measured_mean(found, measure)) for place, found in known]
         panels.append(CurvePanel(title=measure, unit="", curves=curves))
     return [panel for panel in panels if any(one.steps for one in panel.curves)]
 
 
 def drawn_figure(arms: Sequence[ArmOutcome], shown: Sequence[CurvePanel]) -> Figure:
-    """The panels in rows of equal length, and one legend of all arms below them."""
+    """The panels in rows of equal length, with one legend of all arms below them."""
     from matplotlib.figure import Figure
 
     rows = ceil(len(shown) / MOST_BESIDE)
@@ -112,7 +112,7 @@ def padded(shown: Sequence[CurvePanel], count: int) -> Iterator[CurvePanel | Non
     yield from [None] * (count - len(shown))
 
 
-def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
+def _success_curve(place: int, found: ArmOutcome) -> ArmCurve:
     """Success by iteration with the range of seeds."""
     steps = found.shared_points
     of_seeds = [[100 * run.rate(point) for run in found.runs] for point in steps]
@@ -125,7 +125,7 @@ def success_curve(place: int, found: ArmOutcome) -> ArmCurve:
     )
 
 
-def named_curve(place: int, points: Course) -> ArmCurve:
+def _named_curve(place: int, points: Course) -> ArmCurve:
     return ArmCurve(arm=place, steps=points[0], values=points[1])
 
 

@@ -1,14 +1,14 @@
-"""What an experiment compares: a YAML file with the parameters that all arms share, and those in which each differs.
+"""The design of an experiment: a YAML file with the parameters that all arms share and those in which each differs.
 
-params: alfworld-ablation.yaml     what all share, a file as seen from this one, whose `seed` is the start's; without it
-                                   the params.yaml that rla brings
+params: alfworld-ablation.yaml     shared parameters, a path relative to this file, whose `seed` is the start's;
+                                   default: the params.yaml that rla brings
 iterations: 12                     of every arm
 evaluate_every: 4
 seeds: [0, 1, 2]                   of the arms; the warm start is made once and shared
 start_per_seed: false              true: every seed has a warm start of its own
 baseline: outcome                  the arm that the others are compared with
 measures: [avg@8, policy_entropy]  further metrics that the report has a table of
-comparisons: [[full, outcome]]     what is compared seed by seed; none: every arm with the one that it is read against
+comparisons: [[full, outcome]]     pairs to compare seed by seed; none: every arm with its `against` or the baseline
 arms:
   outcome: {title: outcome only, set: {credit: {estimator: outcome}}}
   curated: {title: curated tasks, curated: true, set: {}}
@@ -38,10 +38,11 @@ PLACES += ("warm_start.conversations", "env.own.test_path")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """`changes` are params that differ from the shared ones, nested as in params.yaml. `curated`: it trains on those
-    tasks that its start sometimes solves (`rla.adaptation.pools`). `own_tasks`: its changes of `tasks` make what
-    it trains on, and its start is that of arms without these changes. `against`: the arm that it is compared with;
-    empty: the design's baseline.
+    """One arm. `changes` are the params that differ from the shared ones, nested as in params.yaml.
+
+    `curated`: the arm trains on those tasks that its start sometimes solves (`rla.adaptation.pools`). `own_tasks`:
+    its changes of `tasks` apply only to the tasks that it trains on, and it shares the start of arms without these
+    changes. `against`: the arm that it is compared with; empty: the design's baseline.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """`shared` holds all params but those of the arms."""
+    """`shared` holds all params except those of the arms."""
 
     shared: Mapping[str, Any]
     iterations: int
@@ -67,23 +68,23 @@ class Design:
     comparisons: tuple[tuple[str, str], ...] = ()
 
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of arms to compare seed by seed, each (arm, over which)."""
+        """The pairs of arms to compare seed by seed, each as (arm, the arm it is compared with)."""
         against = ((arm.name, arm.against or self.baseline) for arm in self.arms)
         return self.comparisons or tuple(pair for pair in against if pair[0] != pair[1])
 
     def params(self, arm: Arm | None, seed: int | None = None) -> dict[str, Any]:
-        """The whole params of an arm, or those that all share."""
+        """The complete params of an arm, or the shared ones if `arm` is None."""
         made = anchored(merged_params(self.shared, arm.changes if arm else {}))
         return made if seed is None else made | {"seed": seed}
 
 
 def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Design:
-    """Read and check a design; `overrides` replace what it shares. UserError names the file and what is wrong."""
+    """Read and check a design; `overrides` replace shared params. Raises UserError that names file and fault."""
     read = read_mapping(path, remedy="give --design one such as " + str(PIPELINES / "ablation.yaml"))
-    refuse_malformed(path, read)
+    _refuse_malformed(path, read)
     params = path.parent / read["params"] if "params" in read else resource("params.yaml")
     shared = merged_params(read_mapping(params, remedy=f"{path} names it as `params`"), overrides or {})
-    arms = tuple(arm_of(name, body) for name, body in read["arms"].items())
+    arms = tuple(_arm_of(name, body) for name, body in read["arms"].items())
     design = Design(
         shared=shared,
         iterations=read["iterations"],
@@ -100,22 +101,22 @@ def load_design(path: Path, *, overrides: Mapping[str, Any] | None = None) -> De
     return design
 
 
-def arm_of(name: str, body: Mapping[str, Any]) -> Arm:
-    """An arm as a checked design has it."""
+def _arm_of(name: str, body: Mapping[str, Any]) -> Arm:
+    """The arm for an entry of a checked design."""
     known = {key: value for key, value in body.items() if key != "set"}
     return Arm(**{"name": name, "title": name} | known, changes=body.get("set", {}))
 
 
 def read_mapping(path: Path, *, remedy: str) -> dict[str, Any]:
-    """The mapping of a YAML file. UserError where it is not there or not a mapping."""
+    """The mapping in a YAML file. Raises UserError if the file is missing or not a mapping."""
     read = load.read_yaml(path, remedy=remedy)
     if not isinstance(read, dict):
         raise UserError(f"{path}: expected a mapping of keys; see {PIPELINES / 'ablation.yaml'}")
     return read
 
 
-def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
-    """UserError with the place and the rule that is broken. Source: `design.schema.json`."""
+def _refuse_malformed(path: Path, read: dict[str, Any]) -> None:
+    """Raises UserError with the place and the violated rule of `design.schema.json`."""
     from jsonschema import Draft202012Validator
 
     schema = json.loads(SCHEMA.read_text())
@@ -137,7 +138,7 @@ def refuse_malformed(path: Path, read: dict[str, Any]) -> None:
 
 
 def anchored(params: dict[str, Any]) -> dict[str, Any]:
-    """`params` with absolute paths of local files and folders: each arm is run in a folder of its own."""
+    """`params` with absolute paths for local files and folders, because each arm runs in its own folder."""
     for dotted in PLACES:
         *sections, key = dotted.split(".")
         node: Any = params
@@ -153,7 +154,7 @@ def anchored(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it, section by section."""
+    """`base` updated with `changes`, section by section."""
     made = dict(base)
     for key, value in changes.items():
         below = made.get(key)
@@ -162,7 +163,7 @@ def merged_params(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def chosen_arms(design: Design, only: Sequence[str]) -> list[Arm]:
-    """The arms of these names, in the order of the design; all where there are none. UserError for an unknown one."""
+    """The arms with these names, in the design's order; all if `only` is empty. Raises UserError for unknown names."""
     unknown = set(only) - {arm.name for arm in design.arms}
     if unknown:
         known = ", ".join(arm.name for arm in design.arms)

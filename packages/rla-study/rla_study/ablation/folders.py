@@ -1,13 +1,13 @@
-"""The folder of an arm: a DVC pipeline of its own, on the files of its start.
+"""The folder of an arm: a DVC pipeline of its own that uses the files of the arm's start.
 
-<root>/start/            tasks, warm start and its evaluation; more of them if arms differ (`rla_study.ablation.starts`)
-<root>/<arm>/seed<n>/    the loop of one arm and seed
-  dvc.yaml               the package's pipeline without the stages that the start has run
-  params.yaml            what all share with the arm's own on top, so that DVC follows it key by key
-  iterations.yaml, run/  as in any run
+    <root>/start/            tasks, warm start and its evaluation; several if arms differ (`rla_study.ablation.starts`)
+    <root>/<arm>/seed<n>/    the loop of one arm and seed
+      dvc.yaml               the package's pipeline without the stages that the start has run
+      params.yaml            the shared params updated with the arm's, so that DVC follows them key by key
+      iterations.yaml, run/  as in any run
 
-The start's artifacts are linked into each arm's run: files of a finished artifact are never written again. Where the
-start was made anew they are linked anew, and DVC redoes the arm.
+The start's artifacts are hard-linked into each arm's run, because files of a finished artifact are never written again.
+If the start is remade, they are linked again, and DVC repeats the arm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rla_study.ablation.starts import START, Start, start_folder, starts_of
 
 TASKS = ("train_tasks", "test_tasks")
 SHARED = (*TASKS, "first_policy", "first_rm", "eval_trajectories", "eval_metrics")
-OF_SPLIT_SHARED = ("test_tasks", "eval_trajectories", "eval_metrics")  # of every further held-out split
+OF_SPLIT_SHARED = ("test_tasks", "eval_trajectories", "eval_metrics")  # for every further held-out split
 RUN = Path("run")
 RAW = RUN / "raw" / "pool"  # of a curated arm: the tasks of its start, which the start plays
 PLAYED = RUN / "curation"
@@ -40,10 +40,12 @@ def arm_folder(root: Path, arm: Arm, seed: int) -> Path:
 
 
 def make_start(root: Path, start: Start) -> Path:
-    """The folder whose pipeline makes what arms share. Of starts with a common pool the one with the tasks is first."""
+    """Write the folder whose pipeline makes what the arms share. If starts have a common pool, the start with the tasks
+    comes first.
+    """
     folder = start_folder(root, start)
     plan = document(Plan(iterations=1, run=RUN), {}) | {"iterations": {}, "evaluations": [0], "last": 0}
-    left_out = ["report"]  # no iteration to report
+    left_out = ["report"]  # there are no iterations to report
     if not start.models:
         left_out += ["init-model", "warm-start", "evaluate"]
     if start.tasks_of is not None:
@@ -52,34 +54,38 @@ def make_start(root: Path, start: Start) -> Path:
     if start.tasks_of is not None:
         share_artifacts(root / start.tasks_of / RUN, folder / RUN, TASKS, of_split=TASKS[1:])
     if start.policy_of is not None:
-        share_policy(root / start.policy_of / RUN, folder / RUN)
+        _share_policy(root / start.policy_of / RUN, folder / RUN)
     return folder
 
 
 def make_arm(root: Path, design: Design, arm: Arm, seed: int) -> Path:
-    """The folder of one arm and seed, its run begun with the start's artifacts. UserError without a whole start."""
+    """The folder of one arm and seed, with the start's artifacts linked into its run. Raises UserError if the start is
+    incomplete.
+    """
     folder = arm_folder(root, arm, seed)
     plan = document(Plan(iterations=design.iterations, evaluate_every=design.evaluate_every, run=RUN), {})
     plan["evaluations"] = [number for number in plan["evaluations"] if number > 0]
     params = design.params(arm, seed)
     split = str(params.get("tasks", {}).get("train_split", "train"))
     own_pool = arm.curated or arm.own_tasks
-    more = own_pool_stages(split=split, seed=int(design.shared.get("seed", 0)), curated=arm.curated) if own_pool else {}
+    more = (
+        _own_pool_stages(split=split, seed=int(design.shared.get("seed", 0)), curated=arm.curated) if own_pool else {}
+    )
     write_pipeline(folder, params, plan, leave_out=START, more=more)
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / RUN
     shared = [name for name in SHARED if not (own_pool and name == "train_tasks")]
     share_artifacts(start, folder / RUN, shared, of_split=OF_SPLIT_SHARED)
-    share_probe(start, folder / RUN)
+    _share_probe(start, folder / RUN)
     if arm.curated:
         share_files(artifact(start, "train_tasks", 0), folder / RAW)
     return folder
 
 
-def own_pool_stages(*, split: str, seed: int, curated: bool) -> dict[str, Any]:
-    """The stages before the loop of an arm that makes the tasks it trains on.
+def _own_pool_stages(*, split: str, seed: int, curated: bool) -> dict[str, Any]:
+    """The stages before the loop for an arm that makes its own training tasks.
 
-    `curated`: the start plays its tasks first, and those that it sometimes solves stay. `seed`: by which the start has
-    made its tasks, because `make-tasks` makes them again before it chooses.
+    `curated`: the start plays the tasks first, and the tasks that it sometimes solves are kept. `seed`: the start's
+    seed for `make-tasks`, because that stage makes the tasks again before it chooses.
     """
     pool, kept = artifact(RUN, "train_tasks", 0), {"cache": False, "persist": True}
     making: dict[str, Any] = {
@@ -109,8 +115,8 @@ def write_pipeline(
     leave_out: tuple[str, ...],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """dvc.yaml, params.yaml and iterations.yaml, each only where it differs: DVC looks at their content. `more`: stages
-    beside those of the package.
+    """Write dvc.yaml, params.yaml and iterations.yaml, each only if its content changes, because DVC compares contents.
+    `more`: stages in addition to those of the package.
     """
     import yaml
 
@@ -118,7 +124,7 @@ def write_pipeline(
     pipeline["stages"] |= more or {}
     for name in leave_out:
         del pipeline["stages"][name]
-    if set(START) <= set(leave_out):  # those follow the seed and the environment for all that come after them
+    if set(START) <= set(leave_out):  # the stages of the start track seed and environment on behalf of all later stages
         pipeline["stages"]["rollout"]["do"]["params"].append({"${params}": ["seed", "env"]})
     documents = {"dvc.yaml": pipeline, "params.yaml": params, "iterations.yaml": plan}
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +137,7 @@ def write_pipeline(
 
 
 def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_split: Sequence[str]) -> None:
-    """Link artifacts of one run into another; `of_split`: those of every further held-out split."""
+    """Link artifacts of one run into another. `of_split`: artifacts that exist for every further held-out split."""
     for name in names:
         share_files(artifact(source, name, 0), artifact(target, name, 0))
     for split in further_splits(source).values():
@@ -140,17 +146,17 @@ def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_spli
             share_files(found, target / found.relative_to(source))
 
 
-def share_probe(source: Path, target: Path) -> None:
-    """Link the frozen probe with its labels, and what the first reward model said of it, where that was measured."""
+def _share_probe(source: Path, target: Path) -> None:
+    """Link the frozen probe with its labels, and the first reward model's answers on it, if they were measured."""
     scores, probe = artifact(source, "probe_scores", 0), artifact(source, "probe_trajectories", 0).parent
     if scores.exists():
         for found in (scores, probe):
             share_files(found, target / found.relative_to(source))
 
 
-def share_policy(source: Path, target: Path) -> None:
-    """Link the warm-started policy of another start, unless this one has a policy. `warm-start` keeps it if it is what
-    the stage would make, and makes it anew otherwise.
+def _share_policy(source: Path, target: Path) -> None:
+    """Link the warm-started policy of another start, unless this start has a policy. `warm-start` keeps it if it would
+    make the same one, and replaces it otherwise.
     """
     made, wanted = artifact(source, "first_policy", 0), artifact(target, "first_policy", 0)
     if (made / MANIFEST).exists() and not wanted.exists():
@@ -158,9 +164,11 @@ def share_policy(source: Path, target: Path) -> None:
 
 
 def share_files(source: Path, target: Path) -> None:
-    """Link the files of `source` at `target` unless they are those; a link half made by a killed call is made anew."""
+    """Link the files of `source` to `target` unless they are linked already. A link that a killed call left half done
+    is made again.
+    """
     if not source.exists():
-        raise UserError(f"{source}: the start of the ablation is not whole; run `rla ablation run` again")
+        raise UserError(f"{source}: the start of the ablation is incomplete; run `rla ablation run` again")
     if target.exists() and files(source) == files(target):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -175,6 +183,6 @@ def share_files(source: Path, target: Path) -> None:
 
 
 def files(path: Path) -> set[tuple[str, int]]:
-    """Names and inodes of all files: equal for links of the same files."""
+    """Names and inodes of all files: equal for hard links to the same files."""
     found = [path] if path.is_file() else [below for below in path.rglob("*") if below.is_file()]
     return {(str(one.relative_to(path)), one.stat().st_ino) for one in found}

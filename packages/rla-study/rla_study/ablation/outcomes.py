@@ -1,4 +1,4 @@
-"""What the arms of an ablation came to, read from their run folders."""
+"""The results of an ablation's arms, read from their run folders."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RUN, arm_folder
 from rla_study.timeline.timeline import timed_calls
 
-# Of one evaluation: task -> whether its rollouts were won, without those and the tasks that the environment broke.
+# Of one evaluation: task -> whether each rollout was won. Rollouts and tasks that the environment broke are left out.
 Wins = Mapping[str, list[bool]]
 LAST = 3  # iterations over which a run's diagnostics are averaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """One arm with one seed: evaluations by iteration, the metrics of its iterations.
+    """One arm with one seed: evaluations by iteration, and the metrics of its iterations.
 
-    `split` is the held-out split of `evaluations`, empty where they do not say it; `further`: those of the others.
-    `measured`: iteration -> what was measured in the evaluation on `split`. `hours`: that the run's own stages took.
-    `parameters`: of a run that was read from a record (`rla_study.ablation.records`), by dotted key.
+    `split`: the held-out split of `evaluations`, empty if they do not name it. `further`: evaluations on the other
+    splits. `measured`: iteration -> the metrics of the evaluation on `split`. `hours`: the time of the run's own
+    stages. `parameters`: by dotted key, for a run that was read from a record (`rla_study.ablation.records`).
     """
 
     seed: int
@@ -47,7 +47,7 @@ class RunOutcome:
         return sum(won) / len(won)
 
     def mean(self, key: str, *, until: int) -> float | None:
-        """Of the metric `key`, over the last iterations up to `until` that have it."""
+        """Mean of the metric `key` over the last iterations up to `until` that have it."""
         values = [row[key] for row in self.iterations if row["iteration"] <= until and row.get(key) is not None][-LAST:]
         return sum(values) / len(values) if values else None
 
@@ -57,8 +57,8 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmOutcome:
-    """An arm and its finished seeds; none: it has not run yet. `own_starts`: every seed has a start of its own, which
-    arms that change nothing of it share.
+    """An arm and its finished seeds; empty if it has not run yet. `own_starts`: every seed has its own start, shared by
+    the arms that do not change it.
     """
 
     arm: Arm
@@ -73,20 +73,20 @@ class ArmOutcome:
 
 
 def compared_with(found: ArmOutcome, arms: Sequence[ArmOutcome], baseline: str) -> ArmOutcome | None:
-    """The arm that another is compared with: that which its design names, else the baseline; None for itself."""
+    """The arm that `found` is compared with: the one in the design, else the baseline. None for the baseline."""
     name = found.arm.against or baseline
     return next((other for other in arms if other.arm.name == name and other is not found), None)
 
 
 def paired_seeds(found: ArmOutcome, other: ArmOutcome) -> bool:
-    """Whether equal seeds of both belong together: where a seed has its own start, much of what it reaches is due to
-    that.
+    """Whether equal seeds of both arms belong together. If each seed has its own start, it shares much of its result
+    with that start.
     """
     return found.own_starts and other.own_starts and [r.seed for r in found.runs] == [r.seed for r in other.runs]
 
 
 def against_text(found: ArmOutcome, text: str) -> str:
-    """A difference, with the name of the arm that it is over where that is not the baseline."""
+    """A difference, with the name of the other arm unless that is the baseline."""
     return f"{text} over {found.arm.against}" if found.arm.against and text != ABSENT else text
 
 
@@ -96,37 +96,37 @@ def held_out_names(arms: Sequence[ArmOutcome]) -> list[str]:
 
 
 def on_split(found: ArmOutcome, split: str) -> ArmOutcome:
-    """The arm with its evaluations on a further held-out split in place of those on the main one.
+    """The arm with its evaluations on a further held-out split instead of those on the main one.
 
-    A run that has none there after the start is left out, as `outcomes` leaves out one that has none at all.
+    Runs without an evaluation after the start on that split are left out, as in `outcomes`.
     """
     runs = (replace(run, evaluations=run.further.get(split, {}), split=split) for run in found.runs)
-    return replace(found, runs=tuple(run for run in runs if evaluated_after_start(run)))
+    return replace(found, runs=tuple(run for run in runs if _evaluated_after_start(run)))
 
 
 def outcomes(design: Design, root: Path) -> list[ArmOutcome]:
-    """Every arm of the design with the seeds that have been evaluated after the start."""
+    """Every arm of the design with the seeds that were evaluated after the start."""
     found = []
     for arm in design.arms:
-        runs = [run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
-        kept = tuple(run for run in runs if run is not None and evaluated_after_start(run))
+        runs = [_run_outcome(arm_folder(root, arm, seed) / RUN, seed) for seed in design.seeds]
+        kept = tuple(run for run in runs if run is not None and _evaluated_after_start(run))
         found.append(ArmOutcome(arm=arm, runs=kept, own_starts=design.start_per_seed))
     return found
 
 
-def evaluated_after_start(run: RunOutcome) -> bool:
-    """Whether it was evaluated after the start."""
+def _evaluated_after_start(run: RunOutcome) -> bool:
+    """Whether the run was evaluated after the start."""
     return bool(run.evaluations) and run.last > 0
 
 
-def run_outcome(run: Path, seed: int) -> RunOutcome | None:
-    """None where nothing has been evaluated yet."""
+def _run_outcome(run: Path, seed: int) -> RunOutcome | None:
+    """The outcome of a run folder; None if there is no evaluation yet."""
     found = outcome_of(collect(run), seed) if run.is_dir() else None
     return found if found is not None and found.evaluations else None
 
 
 def outcome_of(summary: RunSummary, seed: int) -> RunOutcome:
-    """Of a run that was read. It has no evaluations where there are none yet."""
+    """The outcome of a run that was read, possibly without evaluations."""
     main, *further = summary.held_out
     roots = further_splits(summary.run)
     return RunOutcome(
@@ -141,6 +141,6 @@ def outcome_of(summary: RunSummary, seed: int) -> RunOutcome:
 
 
 def wins_of(root: Path, found: HeldOut) -> dict[int, Wins]:
-    """Iteration -> what was won there, of a held-out split whose evaluations lie below `root`."""
+    """Iteration -> wins, for a held-out split whose evaluations are below `root`."""
     points = [row["iteration"] for row in found.evaluations]
     return {point: wins(artifact(root, "eval_trajectories", point)) for point in points}

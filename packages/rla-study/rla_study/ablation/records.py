@@ -1,14 +1,14 @@
-"""What arms and seeds came to as one file, so that seeds that other machines ran count in the same tables.
+"""The results of arms and seeds in one file, so that tables can include seeds that ran on other machines.
 
-{"format": 1, "arms": {NAME: {"parameters": {dotted key: value}, "runs": [
-  {"seed": 3, "split": "valid_seen", "hours": 0.4,
-   "evaluations": {"8": {TASK: "011001"}},         whether each episode was won
-   "further": {SPLIT: {"8": {TASK: "110100"}}},    on the other held-out splits
-   "iterations": [{"iteration": 1, "mu": 1.2}],    numbers alone; of nested metrics the name has dots
-   "measured": {"8": {"success": 0.4}}}]}}}
+    {"format": 1, "arms": {NAME: {"parameters": {dotted key: value}, "runs": [
+      {"seed": 3, "split": "valid_seen", "hours": 0.4,
+       "evaluations": {"8": {TASK: "011001"}},         whether each episode was won
+       "further": {SPLIT: {"8": {TASK: "110100"}}},    on the other held-out splits
+       "iterations": [{"iteration": 1, "mu": 1.2}],    numbers only; nested metrics have dots in their names
+       "measured": {"8": {"success": 0.4}}}]}}}
 
-Parameters are those that the runs were made with. Parameters that change nothing, the seed of a run and places of files
-may differ from one machine to another. All others have to be equal, and nine of ten held-out tasks of any two runs.
+The parameters are those of the runs. Parameters without effect, a run's seed and paths of files may differ between
+machines. All others have to be equal, and any two runs must share nine of ten held-out tasks.
 """
 
 from __future__ import annotations
@@ -34,51 +34,51 @@ from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins
 from rla_study.ablation.starts import start_folder, starts_of
 
 FORMAT = 1
-PACKED = ".gz"  # of a file's name: the same packed, a fifth of the size
-SHARED = 0.9  # of the held-out tasks of two runs: an environment that breaks a task costs one of them
-# In which runs of an arm may differ.
+PACKED = ".gz"  # file names that end so are compressed, to a fifth of the size
+SHARED = 0.9  # of the held-out tasks of two runs; a task that the environment broke in one run is missing there
+# Parameters in which runs of an arm may differ.
 OWN: tuple[str, ...] = ("seed", "tasks.path", "warm_start.conversations", "env.own.test_path")
 OWN += ("env.own.folder", "env.own.files", "env.own.osworld_python")
 MODELS = ("model.policy", "model.reward", "adaptation.llm.model")
-LOCAL = "a local folder"  # in place of a model's path; its name on a hub says which model it is
+LOCAL = "a local folder"  # stands for a model's path; a model on a hub keeps its name, which identifies it
 WRONG = (KeyError, TypeError, ValueError, AttributeError, EOFError, gzip.BadGzipFile, zlib.error)
 
 
 def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence[ArmOutcome]) -> None:
-    """Write the file; one that is there is replaced. `root`: of the runs that are of no record. Raises UserError where
-    the runs of an arm have other parameters.
+    """Write the file, replacing an existing one. `root`: the folder of the runs that do not come from a record. Raises
+    UserError if the runs of an arm have different parameters.
     """
     content = {}
     for found in arms:
-        parameters = shared_parameters(design, root, found)
-        content[found.arm.name] = {"parameters": parameters, "runs": [run_as_json(run) for run in found.runs]}
+        parameters = _shared_parameters(design, root, found)
+        content[found.arm.name] = {"parameters": parameters, "runs": [_run_as_json(run) for run in found.runs]}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = (json.dumps({"format": FORMAT, "arms": content}, sort_keys=True) + "\n").encode()
     write_content(path, gzip.compress(text, mtime=0) if path.suffix == PACKED else text)
 
 
 def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
-    """The arms with the runs of these files, each arm's in the order of seeds.
+    """The arms together with the runs in these files; each arm's runs are in the order of seeds.
 
-    Raises UserError: for a file that is no record, a seed that is there already, an arm that the design does not have,
-    held-out tasks that are not those of the other runs, and where two runs of an arm have other parameters.
+    Raises UserError if a file is not a record, a seed is there twice, the design does not have the arm, the held-out
+    tasks differ from those of the other runs, or two runs of an arm have different parameters.
     """
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
         for name, runs in read_record(path).items():
             if name not in found:
                 raise UserError(f"{path}: no arm {name}; the design has {', '.join(found)}")
-            found[name] = replace(found[name], runs=joined_runs(path, found[name], runs))
+            found[name] = replace(found[name], runs=_joined_runs(path, found[name], runs))
     for arm in found.values() if paths else ():
-        shared_parameters(design, root, arm)
+        _shared_parameters(design, root, arm)
     return list(found.values())
 
 
-def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
-    """Those that all runs of an arm have. Raises UserError where two differ."""
+def _shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str, Any]:
+    """The parameters that all runs of an arm share. Raises UserError if two runs differ."""
     first: dict[str, Any] = {}
     for run in found.runs:
-        other = dict(run.parameters) or ran_with(design, root, found.arm, run.seed)
+        other = dict(run.parameters) or _ran_with(design, root, found.arm, run.seed)
         if first and (differences := parameter_differences(first, other)):
             key, (one, another) = next(iter(differences.items()))
             raise UserError(
@@ -89,8 +89,8 @@ def shared_parameters(design: Design, root: Path, found: ArmOutcome) -> dict[str
     return first
 
 
-def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
-    """Dotted key -> value, of the parameters in the folder of a run, and of what else decides what it comes to."""
+def _ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
+    """Dotted key -> value, for the parameters in a run's folder and everything else that decides its result."""
     file = arm_folder(root, arm, seed) / "params.yaml"
     start = start_folder(root, starts_of(design, arm, seed)[-1]) / "params.yaml"
     given, begun = (read_mapping(one, remedy="run `rla ablation run` again") for one in (file, start))
@@ -101,7 +101,7 @@ def ran_with(design: Design, root: Path, arm: Arm, seed: int) -> dict[str, Any]:
     return {key: value for key, value in (flat | local | more).items() if key not in OWN}
 
 
-def joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
+def _joined_runs(path: Path, arm: ArmOutcome, runs: Sequence[RunOutcome]) -> tuple[RunOutcome, ...]:
     joined = sorted((*arm.runs, *runs), key=lambda run: run.seed)
     seeds = [run.seed for run in joined]
     if twice := sorted(seed for seed in set(seeds) if seeds.count(seed) > 1):
@@ -122,25 +122,25 @@ def tasks_of(run: RunOutcome, split: str) -> frozenset[str]:
     return frozenset(task for wins in points.values() for task in wins)
 
 
-def run_as_json(run: RunOutcome) -> dict[str, Any]:
-    """A run in the form that the docstring of the module shows."""
-    rows = [{**finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
+def _run_as_json(run: RunOutcome) -> dict[str, Any]:
+    """A run in the form that the module's docstring shows."""
+    rows = [{**_finite_numbers(row), "iteration": row["iteration"]} for row in run.iterations]
     return {
         "seed": run.seed,
         "split": run.split,
         "hours": run.hours,
-        "evaluations": wins_as_json(run.evaluations),
-        "further": {split: wins_as_json(points) for split, points in run.further.items()},
+        "evaluations": _wins_as_json(run.evaluations),
+        "further": {split: _wins_as_json(points) for split, points in run.further.items()},
         "iterations": rows,
-        "measured": {str(point): finite_numbers(row) for point, row in run.measured.items()},
+        "measured": {str(point): _finite_numbers(row) for point, row in run.measured.items()},
     }
 
 
-def finite_numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def _finite_numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers_of(row).items() if math.isfinite(value)}
 
 
-def wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
+def _wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
     return {
         str(point): {task: "".join("01"[win] for win in won) for task, won in wins.items()}
         for point, wins in points.items()
@@ -148,43 +148,45 @@ def wins_as_json(points: Mapping[int, Wins]) -> dict[str, dict[str, str]]:
 
 
 def read_record(path: Path) -> dict[str, list[RunOutcome]]:
-    """Arm -> its runs. Raises UserError for a file of another kind, and for a damaged one."""
+    """Arm -> its runs. Raises UserError if the file is not a record, or is damaged."""
     try:
         stored = path.read_bytes()
         content = json.loads(gzip.decompress(stored) if path.suffix == PACKED else stored)
         if content["format"] != FORMAT:
             raise ValueError
         return {
-            name: [run_from_json(run, dict(arm["parameters"])) for run in arm["runs"]]
+            name: [_run_from_json(run, dict(arm["parameters"])) for run in arm["runs"]]
             for name, arm in content["arms"].items()
         }
     except FileNotFoundError:
         raise UserError(f"{path}: no such record; `rla ablation report --record FILE` writes one") from None
     except WRONG:
-        raise UserError(f"{path}: no record of an ablation; `rla ablation report --record FILE` writes one") from None
+        raise UserError(
+            f"{path}: not a record of an ablation; `rla ablation report --record FILE` writes one"
+        ) from None
 
 
-def run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
-    """Raises ValueError, or another of WRONG, where something is not as it was written."""
+def _run_from_json(run: Mapping[str, Any], parameters: Mapping[str, Any]) -> RunOutcome:
+    """Raises ValueError, or another of WRONG, if the content does not have the form that was written."""
     return RunOutcome(
         seed=int(run["seed"]),
         split=str(run["split"]),
         hours=float(run["hours"]),
-        evaluations=wins_from_json(run["evaluations"]),
-        further={split: wins_from_json(points) for split, points in run["further"].items()},
-        iterations=tuple(numbers_from_json(row) | {"iteration": int(row["iteration"])} for row in run["iterations"]),
-        measured={int(point): numbers_from_json(row) for point, row in run["measured"].items()},
+        evaluations=_wins_from_json(run["evaluations"]),
+        further={split: _wins_from_json(points) for split, points in run["further"].items()},
+        iterations=tuple(_numbers_from_json(row) | {"iteration": int(row["iteration"])} for row in run["iterations"]),
+        measured={int(point): _numbers_from_json(row) for point, row in run["measured"].items()},
         parameters=parameters,
     )
 
 
-def numbers_from_json(row: Mapping[str, Any]) -> dict[str, float]:
+def _numbers_from_json(row: Mapping[str, Any]) -> dict[str, float]:
     if not all(type(value) in (int, float) and math.isfinite(value) for value in row.values()):
         raise ValueError
     return dict(row)
 
 
-def wins_from_json(points: Mapping[str, Mapping[str, str]]) -> dict[int, Wins]:
+def _wins_from_json(points: Mapping[str, Mapping[str, str]]) -> dict[int, Wins]:
     if not all(wins and all(wins.values()) for wins in points.values()):
         raise ValueError
     return {

@@ -1,7 +1,7 @@
 """Run an ablation: the starts, then every arm and seed as the loop of its folder, a few at a time.
 
-All that is done is kept: the same call goes on after a kill or a failed arm, or with more iterations, arms or seeds.
-Seeds are the outer loop, so that a run which is stopped early has whole comparisons.
+Finished work is kept: the same call continues after a kill or a failed arm, or with more iterations, arms or seeds.
+Seeds are the outer loop, so that an ablation that is stopped early has complete comparisons.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rla_study.ablation.starts import needed_starts
 
 LOG = "repro.log"
 COMMAND = (sys.executable, "-P", "-c", "from rla.pipeline.run import main; main()")
-LOCK = ".lock"  # of a root, while a call makes what its arms begin with
+LOCK = ".lock"  # in the root, while a call makes the starts and folders of arms
 
 Say = Callable[[str], None]
 
@@ -32,28 +32,28 @@ Say = Callable[[str], None]
 def run_ablation(
     design: Design, root: Path, *, jobs: int, only: Sequence[str] = (), seeds: Sequence[int] = (), say: Say
 ) -> None:
-    """Run what is not done yet. Raises UserError for unknown arms and seeds, and at the end where an arm failed."""
+    """Run everything that is not done yet. Raises UserError for unknown arms and seeds, or if an arm failed."""
     arms = chosen_arms(design, only)
     if set(seeds) - set(design.seeds):
         known = ", ".join(map(str, design.seeds))
         raise UserError(f"--seed {' '.join(map(str, seeds))}: the design has the seeds {known}; add others to it")
     with (
-        lifeline() as (stdin, cut),
+        _lifeline() as (stdin, cut),
         ThreadPoolExecutor(max_workers=jobs) as pool,
-        cut,  # before the pool waits for its arms, which may take hours
+        cut,  # ends the arms before the pool waits for them, which may take hours
     ):
 
         def attempt(folder: Path) -> str:
-            """What went wrong, or nothing: one arm that fails does not end the others."""
+            """Run one arm. Returns the error, or an empty string, so that a failed arm does not end the others."""
             try:
-                turn_loop_of(folder, say, stdin=stdin)
+                _turn_loop_of(folder, say, stdin=stdin)
             except UserError as error:
                 return str(error)
             return ""
 
         with alone(root, say):
             for start in needed_starts(design, arms, seeds or design.seeds):
-                turn_loop_of(make_start(root, start), say, stdin=stdin)
+                _turn_loop_of(make_start(root, start), say, stdin=stdin)
             folders = [make_arm(root, design, arm, seed) for seed in seeds or design.seeds for arm in arms]
         failed = [error for error in pool.map(attempt, folders) if error]
     if failed:
@@ -62,13 +62,13 @@ def run_ablation(
 
 @contextmanager
 def alone(root: Path, say: Say) -> Iterator[None]:
-    """No other call makes starts or folders of arms below `root` meanwhile: this one waits until that has."""
+    """Hold a lock, so that one call at a time makes starts and folders of arms below `root`. Waits for the lock."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOCK).open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"{root}: another call makes what arms begin with; this one waits for it")
+            say(f"{root}: another call is making the starts of the arms; this one waits for it")
             fcntl.flock(held, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass
@@ -76,9 +76,9 @@ def alone(root: Path, say: Say) -> Iterator[None]:
 
 
 @contextmanager
-def lifeline() -> Iterator[tuple[int, ExitStack]]:
-    """(stdin, cut): calls with that standard input end when the block of `cut` does, or with this process, however it
-    dies. Until this block ends `stdin` can be handed on: a call that begins after the cut ends at once.
+def _lifeline() -> Iterator[tuple[int, ExitStack]]:
+    """Yields (stdin, cut). Processes with that standard input end when `cut` closes, or with this process, however it
+    dies. `stdin` stays valid until this block ends: a process that starts after the cut ends at once.
     """
     reading, writing = os.pipe()
     cut = ExitStack()
@@ -90,9 +90,9 @@ def lifeline() -> Iterator[tuple[int, ExitStack]]:
         os.close(reading)
 
 
-def turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
-    """Turn the loop of `folder`; its output goes to the end of its log. `stdin`: a lifeline. Raises UserError with the
-    log's last lines if it fails.
+def _turn_loop_of(folder: Path, say: Say, *, stdin: int) -> None:
+    """Run the loop of `folder` and append its output to its log. `stdin`: from `_lifeline`. Raises UserError with the
+    log's last lines if the loop fails.
     """
     started = time.monotonic()
     log = folder / LOG

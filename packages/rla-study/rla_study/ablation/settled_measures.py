@@ -1,7 +1,7 @@
-"""The pairs of arms that a design compares, by each of its measures, seed by seed.
+"""The pairs of arms that a design compares, seed by seed, for each of its measures.
 
-As `rla_study.ablation.settling` does it for success. A measure is one number per seed, so the interval is Student's t
-over seeds alone: neither the tasks that the number is of nor a start that all seeds share are drawn anew.
+`rla_study.ablation.settling` does the same for success. A measure is one number per seed, so the interval is Student's
+t over seeds alone: it includes neither the sampling of tasks nor of a start that all seeds share.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ COLUMNS += ("a seed's deviation", "seeds to settle")
 
 
 def settled_measure_tables(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[int] = ()) -> list[Table]:
-    """One table per measure; none where no pair has the measure in two common seeds."""
+    """One table per measure, left out if no pair has the measure in two common seeds."""
     tables = []
     note = (
         "difference of the measure, paired by seed, with a 95% interval by t over seeds alone: the tasks that it is "
         "measured on, and a start that seeds share, are not drawn anew"
     )
     for measure in design.measures:
-        lines = (settled_measure_line(*pair, measure, sorted(set(at))) for pair in compared_arms(arms, design))
+        lines = (_settled_measure_line(*pair, measure, sorted(set(at))) for pair in compared_arms(arms, design))
         rows = tuple(line for line in lines if line)
         tables.append(Table(title=f"{TITLE}: {measure}", columns=COLUMNS, rows=rows, note=note))
     return [table for table in tables if table.rows]
 
 
-def settled_measure_line(
+def _settled_measure_line(
     found: ArmOutcome, over: ArmOutcome, measure: str, at: Sequence[int]
 ) -> tuple[str, ...] | None:
-    """None where fewer than two common seeds were evaluated and have the measure at all of these iterations.
+    """None if fewer than two common seeds were evaluated and have the measure at all of these iterations.
 
-    A measure of the iterations has a value at every one of them, also at those that a run has not reached.
+    A measure of the iterations would have a value even at iterations that a run has not reached, so evaluations decide.
     """
     pairs = common_seeds(found, over)
     read = at or common_points(pairs)[-1:]

@@ -1,8 +1,8 @@
-"""The pairs of arms that a design compares, seed by seed, and how many seeds would settle each.
+"""The pairs of arms that a design compares, seed by seed, and how many seeds would settle each comparison.
 
-Equal seeds draw the same games to train on, and begin with the same models, so that much of what a seed does is the
-same in both arms and leaves their difference. The interval is Student's t over seeds, with what games add
-(`rla_study.metrics.power`). Arms are compared on the seeds and the held-out tasks that both have.
+Equal seeds draw the same training games and begin with the same models, so a large part of a seed's effect is the same
+in both arms and cancels in the difference. The interval is Student's t over seeds, with the variance between games
+added (`rla_study.metrics.power`). Arms are compared on the seeds and the held-out tasks that both have.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from rla_study.metrics.student import paired_interval
 
 SETTLING_COLUMNS: tuple[str, ...] = ("arm", "over", "seeds", "iteration", "difference", "per seed", "apart")
 SETTLING_COLUMNS += ("a seed's deviation", "of that, evaluation", "seeds to settle")
-MORE = 4  # times as many episodes of each game, as the last columns suppose
+MORE = 4  # assumed in the last columns: times as many episodes of each game
 SETTLING_COLUMNS += (f"with {MORE} x the episodes", "hours a seed", "hours to settle")
 TITLE = "Seed by seed"
 
 
 def settling_tables(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[int] = ()) -> list[Table]:
-    """One table per held-out split; none where no pair has two seeds in common."""
+    """One table per held-out split, left out if no pair has two seeds in common."""
     splits = held_out_names(arms)
     main = next((run.split for found in arms for run in found.runs if run.split), "")
-    tables = [settling_table(arms, design, at=at, title=joined_title(TITLE, main if splits else ""))]
+    tables = [_settling_table(arms, design, at=at, title=joined_title(TITLE, main if splits else ""))]
     for split in splits:
         there = [on_split(found, split) for found in arms]
-        tables.append(settling_table(there, design, at=at, title=joined_title(TITLE, split)))
+        tables.append(_settling_table(there, design, at=at, title=joined_title(TITLE, split)))
     return [table for table in tables if table.rows]
 
 
-def settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[int], title: str) -> Table:
-    """One line per pair; `at`: the iterations to read both arms at, none: the last that all their seeds have."""
-    lines = (settling_line(found, over, sorted(set(at))) for found, over in compared_arms(arms, design))
+def _settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[int], title: str) -> Table:
+    """One line per pair. `at`: the iterations to read both arms at; if empty, the last that all their seeds have."""
+    lines = (_settling_line(found, over, sorted(set(at))) for found, over in compared_arms(arms, design))
     note = (
         "difference of success, paired by seed and task, with a 95% interval by t over seeds, in which tasks are drawn "
         "too, and a start that seeds share is not; a seed's deviation: that of the difference, in points; of that, "
@@ -50,21 +50,21 @@ def settling_table(arms: Sequence[ArmOutcome], design: Design, *, at: Sequence[i
 
 
 def compared_arms(arms: Sequence[ArmOutcome], design: Design) -> list[tuple[ArmOutcome, ArmOutcome]]:
-    """The pairs of the design of which both arms were run."""
+    """The pairs of the design whose arms both ran."""
     known = {found.arm.name: found for found in arms}
     return [(known[first], known[second]) for first, second in design.compared() if {first, second} <= set(known)]
 
 
-def settling_line(found: ArmOutcome, over: ArmOutcome, at: Sequence[int]) -> tuple[str, ...] | None:
-    """None where fewer than two seeds or tasks can be compared."""
+def _settling_line(found: ArmOutcome, over: ArmOutcome, at: Sequence[int]) -> tuple[str, ...] | None:
+    """None if fewer than two seeds or tasks can be compared."""
     pairs = common_seeds(found, over)
     read = at or common_points(pairs)[-1:]
     if len(pairs) < FEWEST or not set(read) <= set(common_points(pairs)):
         return None
-    tasks = common_tasks(pairs, read)
+    tasks = _common_tasks(pairs, read)
     if len(tasks) < FEWEST:
         return None
-    differences, noise = differences_of(pairs, read, tasks)
+    differences, noise = _differences_of(pairs, read, tasks)
     spread, seeds, games = difference_spread(differences, noise), len(pairs), len(tasks)
     estimate = float(differences.mean())
     interval = paired_interval(estimate, spread.variance(seeds=seeds, games=games), seeds=seeds)
@@ -106,13 +106,15 @@ def common_points(pairs: Pairs) -> list[int]:
     return sorted(set.intersection(*points) - {0}) if points else []
 
 
-def common_tasks(pairs: Pairs, read: Sequence[int]) -> list[str]:
+def _common_tasks(pairs: Pairs, read: Sequence[int]) -> list[str]:
     tasks = [set(run.evaluations[point]) for pair in pairs for run in pair for point in read]
     return sorted(set.intersection(*tasks)) if tasks else []
 
 
-def differences_of(pairs: Pairs, read: Sequence[int], tasks: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(seeds, tasks) differences of rates, the mean of these iterations, and the variance of each by its episodes."""
+def _differences_of(pairs: Pairs, read: Sequence[int], tasks: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays (seeds, tasks): differences of success rates, averaged over the iterations `read`, and the variance of
+    each due to its episodes.
+    """
 
     def of_run(run: RunOutcome) -> tuple[np.ndarray, np.ndarray]:
         wins = [[run.evaluations[point][task] for point in read] for task in tasks]

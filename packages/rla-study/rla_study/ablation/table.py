@@ -1,8 +1,8 @@
-"""The table of an ablation: what each arm reached, what it gained, and what the reward model and the tasks did.
+"""The table of an ablation: each arm's success and gain, and the behaviour of the reward model and the tasks.
 
 All intervals are 95% bootstrap intervals over seeds and tasks (`rla_study.metrics.bootstrap`). An arm is read at the
-last iteration at which all of its seeds were evaluated, or at those that are asked for, of which success is the mean.
-Arms that are not as far as the others say so.
+last iteration at which all of its seeds were evaluated, or at requested iterations, whose mean is its success. The
+table marks arms that are behind the others.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ COLUMNS: tuple[str, ...] = ("arm", "seeds", "iteration", "warm start", "success"
 COLUMNS += ("over the baseline", "mu", "process accuracy", "balanced", "outcome accuracy", "accepted tasks")
 
 
-OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has, too
+OF_SPLIT = COLUMNS.index("over the baseline") + 1  # columns that a further held-out split has as well
 
 
 def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> list[Table]:
-    """The table of all arms; with several held-out splits also that of every further one, of success alone."""
+    """The table of all arms. With several held-out splits each further one has a table too, with success only."""
     main, splits = arms_table(arms, baseline=baseline, at=at), held_out_names(arms)
     if not splits:
         return [main]
@@ -42,14 +42,14 @@ def ablation_tables(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[i
 
 
 def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] = ()) -> Table:
-    """One line per arm that has been evaluated; `baseline` names the arm that the others are compared with. Columns of
-    the judge and of tasks that change are left out where no arm has anything to say in them.
+    """One line per evaluated arm. `baseline` names the arm that the others are compared with. Columns of the judge and
+    of changed tasks are left out if they are empty for all arms.
 
-    `at`: the iterations to read all of them at; arms that were not evaluated at each of these are left out.
+    `at`: the iterations to read all arms at; arms that were not evaluated at each of these are left out.
     """
     points = [(found, tuple(sorted(set(at))) or found.shared_points[-1:]) for found in arms if found.shared_points]
     lines = tuple(
-        arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
+        _arm_line(found, compared_with(found, arms, baseline), read) for found, read in points if evaluated(found, read)
     )
     note = (
         "success on all held-out tasks at the sampling temperature; intervals: bootstrap over seeds and tasks, for the "
@@ -57,7 +57,7 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
         "start; differences are paired by task, and by seed where each has a start of its own; "
         f"baseline: {baseline}, where no other arm is named"
     )
-    columns, rows = told_columns(lines)
+    columns, rows = _told_columns(lines)
     if any(name in columns for name in COLUMNS[OF_SPLIT:-1]):
         note += "; mu and accuracies: of each seed's last iterations"
     if "balanced" in columns:
@@ -65,27 +65,28 @@ def arms_table(arms: Sequence[ArmOutcome], *, baseline: str, at: Sequence[int] =
     return Table(title="Ablation", columns=columns, rows=rows, note=note)
 
 
-def told_columns(lines: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The columns with the rows, without those behind `OF_SPLIT` that are empty."""
+def _told_columns(lines: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The columns and rows without those columns behind `OF_SPLIT` that are empty."""
     places = [p for p in range(len(COLUMNS)) if p < OF_SPLIT or any(line[p] != ABSENT for line in lines)]
     return tuple(COLUMNS[p] for p in places), tuple(tuple(line[p] for p in places) for line in lines)
 
 
 def evaluated(found: ArmOutcome, read: Sequence[int]) -> bool:
-    """Whether all of its seeds were, at every one of these iterations."""
+    """Whether all seeds of an arm were evaluated at every one of these iterations."""
     return set(read) <= set(found.shared_points)
 
 
-def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
-    """`read`: the iterations whose mean it is; diagnostics are of the last of them."""
+def _arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int]) -> tuple[str, ...]:
+    """`read`: the iterations to average success over; diagnostics are taken at the last of them."""
     after, last = arm_sample(found, read), read[-1]
     reached = bootstrap.seed_mean(after)
     start = gain = over = ABSENT
     if 0 in found.shared_points:
         start = percent(float(arm_sample(found, [0]).mean()))
-        gain = points(paired_difference((found, read), (found, [0])))
-    if against is not None and evaluated(against, read) and same_tasks(found, against, read):
-        over = against_text(found, points(paired_difference((found, read), (against, read))))
+        gain = points(_paired_difference((found, read), (found, [0])))
+    # arms with tasks of their own may share none with the other arm
+    if against and evaluated(against, read) and shared_tasks(found, read) & shared_tasks(against, read):
+        over = against_text(found, points(_paired_difference((found, read), (against, read))))
     return (
         found.arm.title,
         str(len(found.runs)),
@@ -100,37 +101,33 @@ def arm_line(found: ArmOutcome, against: ArmOutcome | None, read: Sequence[int])
         percent(average(found, "rm_process_accuracy", last)),
         percent(average(found, "rm_process_balanced", last)),
         percent(average(found, "rm_outcome_accuracy", last)),
-        number(accepted_tasks(found, last), 1),
+        number(_accepted_tasks(found, last), 1),
     )
 
 
-def accepted_tasks(found: ArmOutcome, until: int) -> float | None:
-    """Of a seed in the mean; none where no task was ever proposed."""
+def _accepted_tasks(found: ArmOutcome, until: int) -> float | None:
+    """Accepted tasks per seed on average; None if no task was ever proposed."""
     if not changes_tasks(found, until):
         return None
     return sum(run.total("accepted", until=until) for run in found.runs) / len(found.runs)
 
 
-Read = tuple[ArmOutcome, Sequence[int]]  # an arm at these iterations
+Read = tuple[ArmOutcome, Sequence[int]]  # an arm, and the iterations at which it is read
 
 
-def paired_difference(after: Read, before: Read) -> Interval:
-    """Success of `after` minus that of `before`, on the tasks that both have; by seed where their seeds are paired."""
+def _paired_difference(after: Read, before: Read) -> Interval:
+    """Success of `after` minus success of `before`, on the tasks that both have, paired by seed if possible."""
     tasks = shared_tasks(*after) & shared_tasks(*before)
     paired = paired_seeds(after[0], before[0])
     difference = bootstrap.seed_by_seed_difference if paired else bootstrap.seed_difference
     return difference(arm_sample(*after, tasks), arm_sample(*before, tasks))
 
 
-def same_tasks(found: ArmOutcome, against: ArmOutcome, read: Sequence[int]) -> bool:
-    """Whether there are held-out tasks that both arms were asked: arms with tasks of their own may have none."""
-    return bool(shared_tasks(found, read) & shared_tasks(against, read))
-
-
 def shared_tasks(found: ArmOutcome, read: Sequence[int]) -> set[str]:
-    """The tasks that every seed has at each of these iterations: the environment may have broken all episodes of one.
+    """The tasks that every seed has at each of these iterations: a task is missing if the environment broke all its
+    episodes.
 
-    Raises UserError where there is none.
+    Raises UserError if there are none.
     """
     tasks = set.intersection(*(set(run.evaluations[point]) for run in found.runs for point in read))
     if not tasks:
@@ -139,14 +136,14 @@ def shared_tasks(found: ArmOutcome, read: Sequence[int]) -> set[str]:
 
 
 def arm_sample(found: ArmOutcome, read: Sequence[int], tasks: set[str] | None = None) -> bootstrap.Rates:
-    """Success by seed and task, the mean of these iterations; of `tasks`, or of all that every seed has."""
+    """Success by seed and task, averaged over these iterations, for `tasks` or all tasks that every seed has."""
     kept = sorted(shared_tasks(found, read) if tasks is None else tasks)
     rates = [bootstrap.rates([{g: run.evaluations[p][g] for g in kept} for run in found.runs]) for p in read]
     return np.asarray(np.mean(rates, axis=0))
 
 
 def average(found: ArmOutcome, key: str, until: int) -> float | None:
-    """The mean over seeds of `key` up to an iteration; none where no seed has it."""
+    """The mean over seeds of `key` up to an iteration; None if no seed has it."""
     values = [value for run in found.runs if (value := run.mean(key, until=until)) is not None]
     return sum(values) / len(values) if values else None
 

@@ -1,1 +1,1 @@
-"""Runs side by side: what differs in their parameters, what they reached, and at what cost."""
+"""Runs side by side: their parameters, results and costs."""

@@ -1,4 +1,4 @@
-"""`rla compare`: runs side by side, in the terminal or as a page."""
+"""`rla compare`: runs side by side, in the terminal or as an HTML page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from rla.cli.guard import guard
 def compare(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[RUN...]", help="Run folders, the base first; beside a single one, or none, the newest below runs."
-        ),
+        typer.Argument(metavar="[RUN...]", help="Run folders, the base first; the newest runs fill up to two."),
     ] = None,
     base: Annotated[Path | None, typer.Option(metavar="RUN", help="Compare the others with this run.")] = None,
     at: Annotated[
@@ -24,8 +22,8 @@ def compare(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
 ) -> None:
-    """Compare runs: parameters that differ, held-out success paired by task, reward model, changed tasks and cost. Runs
-    that differ in their seed alone are pooled where there are others beside them.
+    """Compare runs: differing parameters, held-out success paired by task, reward model, changed tasks and cost. Runs
+    that differ only in their seed are pooled if other runs are compared as well.
 
     Example: rla compare runs/alfworld-tiny runs/half --html compare.html
     """

@@ -1,4 +1,4 @@
-"""`rla compare`: runs side by side, as text for a terminal and as one page that stands alone."""
+"""`rla compare`: runs side by side, as text for a terminal or as one self-contained page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_LINE = 2000  # characters of a headline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`arms`: the base comes first. `until`: the last iteration that is read of everything but evaluations."""
+    """`arms`: the base comes first. `until`: the last iteration to read of everything except evaluations."""
 
     arms: tuple[ComparedArm, ...]
     results: tuple[SplitResult, ...]
@@ -40,9 +40,9 @@ class Comparison:
 
 
 def comparison(folders: Sequence[Path], *, base: Path | None = None, at: Sequence[int] = ()) -> Comparison:
-    """`base`: the run, by default the first, whose arm the others are compared with. `at`: the iterations to read.
+    """`base`: the run whose arm the others are compared with, by default the first. `at`: the iterations to read.
 
-    Raises UserError for what cannot be compared, and where no run was evaluated at one of `at`.
+    Raises UserError if runs cannot be compared, or if no run was evaluated at one of `at`.
     """
     chosen = base or next(iter(folders), None)
     others = [folder for folder in folders if chosen is None or folder.resolve() != chosen.resolve()]
@@ -79,7 +79,7 @@ def comparison_tables(found: Comparison) -> list[Table]:
 
 
 def comparison_headline(found: Comparison) -> Iterator[str]:
-    """What each arm reached over the base, and in what it differs from it."""
+    """Each arm's success over the base, and the parameters in which it differs."""
     base, *others = found.arms
     for result in found.results:
         where = f" on {result.split}" if len(found.results) > 1 else ""
@@ -92,10 +92,10 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
                 said = f"held-out success{where} {when}, {one.name} minus {base.name}"
                 yield GainLine(one_line(said, LONGEST_LINE), one.over)
     for arm in others:
-        yield from parameters_line(arm, base)
+        yield from _parameters_line(arm, base)
 
 
-def parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
+def _parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
     params, those_of_base = arm.runs[0].params, base.runs[0].params
     keys = differing_keys([arm, base])
     if not keys:
@@ -110,26 +110,26 @@ def parameters_line(arm: ComparedArm, base: ComparedArm) -> Iterator[str]:
 
 def comparison_text(found: Comparison) -> str:
     head = list(comparison_headline(found))
-    tables = as_text(title_of(found), comparison_tables(found), width=terminal_width())
+    tables = as_text(_title_of(found), comparison_tables(found), width=terminal_width())
     return "\n".join([*head, "", tables]) if head else tables
 
 
 def comparison_page(found: Comparison) -> str:
-    """Tables are open; the curves come after those of success."""
+    """The page: open tables, with the curves after those of success."""
     tables = comparison_tables(found)
     first = [table for table in tables if table.title.startswith("Held-out")]
     panels = comparison_panels(found.arms, [result.split for result in found.results])
     sections = [
-        open_tables("success", "Held-out success", first),
+        _open_tables("success", "Held-out success", first),
         curves_section(panels),
-        open_tables("tables", "Parameters, reward model, tasks and cost", [t for t in tables if t not in first]),
+        _open_tables("tables", "Parameters, reward model, tasks and cost", [t for t in tables if t not in first]),
     ]
-    return report_page(title_of(found), list(comparison_headline(found)), sections)
+    return report_page(_title_of(found), list(comparison_headline(found)), sections)
 
 
-def open_tables(name: str, title: str, tables: Sequence[Table]) -> Section:
+def _open_tables(name: str, title: str, tables: Sequence[Table]) -> Section:
     return Section(name=name, title=title, body=[part for one in tables for part in table_html(one, unfolded=True)])
 
 
-def title_of(found: Comparison) -> str:
+def _title_of(found: Comparison) -> str:
     return f"Comparison of {', '.join(arm.name for arm in found.arms)}"

@@ -1,4 +1,4 @@
-"""Curves of several runs over each other. Of an arm with several seeds: their mean, and the range of the seeds."""
+"""Curves of several runs in one plot. An arm with several seeds is drawn as their mean and range."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def comparison_panels(arms: Sequence[ComparedArm], splits: Sequence[str]) -> lis
         Panel(
             name=f"held-out-{split}" if len(splits) > 1 else "held-out",
             title=joined_title("Held-out success", split if len(splits) > 1 else ""),
-            lines=tuple(line for arm in arms for line in arm_lines(arm, evaluation_rows_of(arm, split), "success")),
+            lines=tuple(line for arm in arms for line in _arm_lines(arm, _evaluation_rows_of(arm, split), "success")),
             unit="%",
         )
         for split in splits
@@ -30,19 +30,20 @@ def comparison_panels(arms: Sequence[ComparedArm], splits: Sequence[str]) -> lis
     ]
     for name, title, key, times, form in per_iteration:
         rows = [[run.summary.iterations for run in arm.runs] for arm in arms]
-        lines = [line for arm, one in zip(arms, rows, strict=True) for line in arm_lines(arm, one, key, times=times)]
+        lines = [line for arm, one in zip(arms, rows, strict=True) for line in _arm_lines(arm, one, key, times=times)]
         found.append(Panel(name=name, title=title, lines=tuple(lines), **form))
     return [panel for panel in found if panel.lines]
 
 
-def arm_lines(arm: ComparedArm, rows: Sequence[Sequence[Row]], key: str, *, times: float = 100) -> Iterator[Line]:
-    """No line or one; `rows`: of each run."""
-    label = f" {arm.name}" if arm.name.startswith("_") else arm.name  # a legend leaves such names out
-    yield from known_lines(rows[0] if len(rows) == 1 else list(mean_rows(rows, key)), {key: label}, times=times)
+def _arm_lines(arm: ComparedArm, rows: Sequence[Sequence[Row]], key: str, *, times: float = 100) -> Iterator[Line]:
+    """One line, or none if there is no data; `rows`: of each run."""
+    # a legend leaves out names with a leading underscore
+    label = f" {arm.name}" if arm.name.startswith("_") else arm.name
+    yield from known_lines(rows[0] if len(rows) == 1 else list(_mean_rows(rows, key)), {key: label}, times=times)
 
 
-def mean_rows(rows: Sequence[Sequence[Row]], key: str) -> Iterator[Row]:
-    """Rows of the iterations at which every run has `key`: its mean, and as bounds the least and the largest."""
+def _mean_rows(rows: Sequence[Sequence[Row]], key: str) -> Iterator[Row]:
+    """Rows of the iterations at which every run has `key`: its mean, with the minimum and maximum as bounds."""
     known = [{row["iteration"]: row[key] for row in one if row.get(key) is not None} for one in rows]
     for iteration in sorted(set.intersection(*map(set, known))):
         values = [one[iteration] for one in known]
@@ -50,12 +51,12 @@ def mean_rows(rows: Sequence[Sequence[Row]], key: str) -> Iterator[Row]:
         yield {"iteration": iteration, key: sum(values) / len(values), **bounds}
 
 
-def evaluation_rows_of(arm: ComparedArm, split: str) -> list[Sequence[Row]]:
-    return [run_evaluations(run, split) for run in arm.runs]
+def _evaluation_rows_of(arm: ComparedArm, split: str) -> list[Sequence[Row]]:
+    return [_run_evaluations(run, split) for run in arm.runs]
 
 
-def run_evaluations(run: ComparedRun, split: str) -> Sequence[Row]:
-    """Rows of the metrics of its evaluations on a split."""
+def _run_evaluations(run: ComparedRun, split: str) -> Sequence[Row]:
+    """Rows of the metrics of the run's evaluations on a split."""
     by_split: Mapping[str, Sequence[Row]] = {
         found.split or run.outcome.split: found.evaluations for found in run.summary.held_out
     }

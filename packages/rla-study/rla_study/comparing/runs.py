@@ -1,4 +1,4 @@
-"""The runs that are compared. Those that differ in their seed alone are one arm."""
+"""The runs to compare. Runs that differ only in their seed form one arm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_SEED = re.compile(r"([/_.-]*seed)?[/_.=-]*\d*$")  # the end of a name that nu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """`name`: one printable line. `params`: dotted key -> value, of the keys that outputs depend on."""
+    """`name`: one printable line. `params`: dotted key -> value, for the keys that outputs depend on."""
 
     name: str
     summary: RunSummary
@@ -40,25 +40,25 @@ class ComparedRun:
 
     @property
     def last(self) -> int:
-        """The last iteration of which something is known; 0 before the first."""
+        """The last iteration with any data; 0 before the first."""
         return max((row["iteration"] for row in self.summary.iterations), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedArm:
-    """Runs of equal parameters but for the seed, or a single run."""
+    """Runs with equal parameters except the seed, or a single run."""
 
     name: str
     runs: tuple[ComparedRun, ...]
 
     def outcome(self, split: str) -> ArmOutcome:
-        """What it reached on one held-out split."""
+        """The arm's results on one held-out split."""
         found = (replace(run.outcome, evaluations=run.evaluations(split), split=split) for run in self.runs)
         return ArmOutcome(arm=Arm(name=self.name, title=self.name, changes={}), runs=tuple(found))
 
 
 def compared_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Raises UserError for fewer than two, for one that is given twice, and for a folder that is no run."""
+    """Raises UserError for fewer than two folders, for a folder that is given twice, and for one that is not a run."""
     places = [folder.resolve() for folder in folders]
     twice = [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]
     if twice:
@@ -66,33 +66,33 @@ def compared_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     if len(folders) < 2:
         raise UserError("one run cannot be compared; give at least two run folders")
     names = distinguishing_names(places)
-    found = [compared_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    found = [_compared_run(folder, name) for folder, name in zip(folders, names, strict=True)]
     main = next((run.outcome.split for run in found if run.outcome.split), "")
     return [replace(run, outcome=replace(run.outcome, split=run.outcome.split or main)) for run in found]
 
 
-def compared_run(folder: Path, name: str) -> ComparedRun:
+def _compared_run(folder: Path, name: str) -> ComparedRun:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such run; give folders such as those below runs")
     summary = collect(folder)
     if not summary.iterations and not any(found.evaluations for found in summary.held_out):
         raise UserError(f"{folder}: nothing was played or evaluated there; give the folder of a run")
-    params = effective_of(read_run_config(folder))
+    params = _effective_of(read_run_config(folder))
     seed = params.get(SEED)
     outcome = outcome_of(summary, seed if isinstance(seed, int) else 0)
     return ComparedRun(name=name, summary=summary, outcome=outcome, params=params)
 
 
-def effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted key -> value of recorded parameters, of the keys that outputs depend on."""
+def _effective_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of recorded parameters, for the keys that outputs depend on."""
     config = default_config(recorded)
     without = flattened(resolved(config)).keys() - flattened(effective_parameters(config)).keys()
     return {key: value for key, value in flattened(recorded).items() if key not in without}
 
 
 def with_newest(runs: Sequence[Path]) -> list[Path]:
-    """At least two runs to compare, the older one first where none is given: the newest stand in for those that are
-    missing. Raises UserError naming the runs that there are.
+    """At least two runs to compare. The newest runs replace missing ones; if none is given, the older one comes first.
+    Raises UserError that names the runs that there are.
     """
     given = [existing_run(run) for run in runs]
     places = [run.resolve() for run in given]
@@ -103,18 +103,18 @@ def with_newest(runs: Sequence[Path]) -> list[Path]:
 
 
 def distinguishing_names(folders: Sequence[Path]) -> list[str]:
-    """What of each path differs from the others: `a` and `b` of x/a/run and x/b/run."""
+    """The parts of each path that differ from the others: `a` and `b` for x/a/run and x/b/run."""
     parts = [folder.parts for folder in folders]
-    shortest = min(map(len, parts)) - 1  # something is left of each
+    shortest = min(map(len, parts)) - 1  # so that something is left of each path
     before = next((i for i in range(shortest) if len({path[i] for path in parts}) > 1), shortest)
     after = next((i for i in range(shortest - before) if len({path[-1 - i] for path in parts}) > 1), shortest - before)
     return [one_line("/".join(path[before : len(path) - after]), LONGEST_NAME) for path in parts]
 
 
 def arms_of(runs: Sequence[ComparedRun]) -> list[ComparedArm]:
-    """In order of their first runs. Where all differ in seed alone, every run is an arm of its own.
+    """The arms in the order of their first runs. If the runs differ only in their seeds, every run is its own arm.
 
-    Runs of the same seed are never one arm: something else must differ, such as the program.
+    Runs with the same seed are never one arm, because something else must differ, such as the program.
     """
     groups: dict[str, list[ComparedRun]] = {}
     for run in runs:
@@ -123,12 +123,12 @@ def arms_of(runs: Sequence[ComparedRun]) -> list[ComparedArm]:
     arms: list[ComparedArm] = []
     for group in groups.values():
         one = len(groups) > 1 and len({run.outcome.seed for run in group}) == len(group)
-        arms += [seeds_arm(group)] if one else [ComparedArm(name=run.name, runs=(run,)) for run in group]
+        arms += [_seeds_arm(group)] if one else [ComparedArm(name=run.name, runs=(run,)) for run in group]
     return arms
 
 
-def seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
-    """Named by what the names of its runs have in common: `full` of full/seed0 and full/seed1."""
+def _seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
+    """The arm of several seeds, named by the common part of its runs' names: `full` for full/seed0 and full/seed1."""
     if len(runs) == 1:
         return ComparedArm(name=runs[0].name, runs=tuple(runs))
     letters = zip(*(run.name for run in runs), strict=False)
@@ -138,7 +138,7 @@ def seeds_arm(runs: Sequence[ComparedRun]) -> ComparedArm:
 
 
 def differing_keys(arms: Sequence[ComparedArm]) -> list[str]:
-    """The parameters that not all arms have alike, the seed aside."""
+    """The parameters, except the seed, in which the arms differ."""
     first, *others = (arm.runs[0].params for arm in arms)
     keys = dict.fromkeys(key for one in others for key in parameter_differences(one, first))
     return [key for key in keys if key != SEED]

@@ -1,8 +1,8 @@
-"""Held-out success of arms, and of each the difference to the base, paired by task.
+"""Held-out success of arms, and each arm's difference from the base, paired by task.
 
-One run against one: `rla.metrics.intervals.difference`, with tasks as clusters. Where an arm has several seeds:
-`rla_study.metrics.bootstrap`, over seeds and tasks. All arms are read at the same iterations, on the tasks that all
-have.
+Single runs are compared by `rla.metrics.intervals.difference`, with tasks as clusters. If an arm has several seeds,
+`rla_study.metrics.bootstrap` is used, over seeds and tasks. All arms are read at the same iterations, on the tasks that
+all have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rla_study.metrics import bootstrap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """An arm on one split; `success` and `over` (minus the base) are none where they are unknown."""
+    """An arm's result on one split; `success` and `over` (minus the base) are None if unknown."""
 
     name: str
     seeds: int
@@ -30,8 +30,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitResult:
-    """`points`: the iterations that are read; `tasks`: those that all arms played there, of as many as `played` says
-    of each arm. `reached`: the base first. `evaluations`: of each arm, where all of its runs were evaluated."""
+    """`points`: the iterations that are read. `tasks`: the number of tasks that all arms played there; `played`: how
+    many each arm played. `reached`: the base first. `evaluations`: for each arm, the iterations at which all of its
+    runs were evaluated.
+    """
 
     split: str
     points: tuple[int, ...]
@@ -42,7 +44,7 @@ class SplitResult:
 
 
 def split_names(arms: Sequence[ComparedArm]) -> list[str]:
-    """Every held-out split that a run was evaluated on, the base's main one first."""
+    """Every held-out split that a run was evaluated on; the base's main one comes first."""
     runs = [run for arm in arms for run in arm.runs]
     named = [(run.outcome.split, *run.outcome.further) for run in runs]
     return [
@@ -53,9 +55,9 @@ def split_names(arms: Sequence[ComparedArm]) -> list[str]:
 
 
 def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> SplitResult:
-    """`arms`: the base first. `at`: the iterations to read; without any, `last_shared` chooses one."""
+    """`arms`: the base first. `at`: the iterations to read; if empty, `_last_shared` chooses one."""
     outcomes = [arm.outcome(split) for arm in arms]
-    points = tuple(sorted(set(at))) or last_shared(outcomes)
+    points = tuple(sorted(set(at))) or _last_shared(outcomes)
     there = [found for found in outcomes if points and evaluated(found, points)]
     played = [shared_tasks(found, points) for found in there]
     tasks = set.intersection(*played) if played else set()
@@ -70,9 +72,10 @@ def split_result(arms: Sequence[ComparedArm], split: str, at: Sequence[int]) -> 
     )
 
 
-def last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
-    """The last iteration after the start at which all were evaluated. An arm that has no such evaluation holds no other
-    one back. The start itself where no run was evaluated later; empty where there is none."""
+def _last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
+    """The last iteration after the start at which all arms were evaluated, as a tuple. Arms without a later evaluation
+    do not count. It is the start itself if no run was evaluated later, and empty if none was evaluated at all.
+    """
     shared = [set(found.shared_points) for found in outcomes]
     if any(point > 0 for found in outcomes for run in found.runs for point in run.evaluations):
         shared = [points - {0} for points in shared]
@@ -83,32 +86,32 @@ def last_shared(outcomes: Sequence[ArmOutcome]) -> tuple[int, ...]:
 def reached(found: ArmOutcome, base: ArmOutcome | None, points: Sequence[int], tasks: set[str]) -> Reached:
     start = success = over = None
     if tasks:
-        success = success_of(found, points, tasks)
-        start = start_of(found, tasks)
-        over = over_base(found, base, points, tasks) if base is not None and base is not found else None
+        success = _success_of(found, points, tasks)
+        start = _start_of(found, tasks)
+        over = _over_base(found, base, points, tasks) if base is not None and base is not found else None
     return Reached(name=found.arm.name, seeds=len(found.runs), start=start, success=success, over=over)
 
 
-def start_of(found: ArmOutcome, tasks: set[str]) -> float | None:
+def _start_of(found: ArmOutcome, tasks: set[str]) -> float | None:
     """Success before the first iteration."""
     if 0 not in found.shared_points or not (both := tasks & shared_tasks(found, [0])):
         return None
     return float(arm_sample(found, [0], both).mean())
 
 
-def success_of(found: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
+def _success_of(found: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
     if len(found.runs) > 1:
         return bootstrap.seed_mean(arm_sample(found, points, tasks))
-    won = outcomes_at(found.runs[0], points, tasks)
+    won = _outcomes_at(found.runs[0], points, tasks)
     return success_interval((task, win) for task, wins in won.items() for win in wins)
 
 
-def over_base(found: ArmOutcome, base: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
+def _over_base(found: ArmOutcome, base: ArmOutcome, points: Sequence[int], tasks: set[str]) -> Interval | None:
     if len(found.runs) == len(base.runs) == 1:
-        return difference(*(outcomes_at(one.runs[0], points, tasks) for one in (base, found)))
+        return difference(*(_outcomes_at(one.runs[0], points, tasks) for one in (base, found)))
     return bootstrap.seed_difference(*(arm_sample(one, points, tasks) for one in (found, base)))
 
 
-def outcomes_at(run: RunOutcome, points: Sequence[int], tasks: set[str]) -> dict[str, list[bool]]:
-    """Task -> whether each of its episodes was won, those of all `points` together."""
+def _outcomes_at(run: RunOutcome, points: Sequence[int], tasks: set[str]) -> dict[str, list[bool]]:
+    """Task -> whether each of its episodes was won, over all `points` together."""
     return {task: [win for point in points for win in run.evaluations[point][task]] for task in sorted(tasks)}

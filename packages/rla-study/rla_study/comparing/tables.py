@@ -12,7 +12,7 @@ from rla.report.tables import ABSENT, LOOP, Table, joined_title, number, percent
 from rla_study.comparing.runs import SEED, ComparedArm, ComparedRun, differing_keys, parameter_text
 from rla_study.comparing.success import Reached, SplitResult
 
-NONE_SHARED = "there is no iteration after the start at which all were evaluated; call `rla evaluate --iteration N`"
+NONE_SHARED = "no iteration after the start was evaluated in all runs; call `rla evaluate --iteration N`"
 FIRST_AND_LAST = {"mu": "mu", "rm_process_balanced": "right about steps", "rm_outcome_accuracy": "right about outcomes"}
 ADAPTED = {
     **{"tasks_proposed": "proposed", "tasks_valid": "valid", "accepted": "accepted", "rejected": "rejected"},
@@ -26,7 +26,7 @@ AMOUNTS = {
 
 @runtime_checkable
 class Compares(Protocol):
-    """A member of classes that packages bring (`rla.metrics.custom`)."""
+    """Optional method of classes that packages provide (`rla.metrics.custom`)."""
 
     def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
         """One line per run; `rows`: the metrics of an evaluation by the name of its run."""
@@ -34,7 +34,7 @@ class Compares(Protocol):
 
 
 def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: bool) -> list[Table]:
-    """What packages show of each run at the last of the iterations that are compared."""
+    """The tables that packages provide about each run, at the last of the compared iterations."""
     if not result.points:
         return []
     rows = {
@@ -52,7 +52,7 @@ def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: 
 
 
 def params_table(arms: Sequence[ComparedArm]) -> Table:
-    """One line for each parameter that differs, and for the seeds where they do."""
+    """One line for each parameter that differs, and one for the seeds if they do."""
     rows = [(key, *(parameter_text(arm.runs[0].params, key) for arm in arms)) for key in differing_keys(arms)]
     seeds = tuple(", ".join(parameter_text(run.params, SEED) for run in arm.runs) for arm in arms)
     if len(set(seeds)) > 1:
@@ -65,17 +65,17 @@ def success_table(result: SplitResult, *, titled: bool) -> Table:
     columns = ("run", "seeds", "at the start", "success", "95% interval", "minus the base", "95% interval")
     title = joined_title("Held-out success", result.split if titled else "")
     base = result.reached[0].name
-    rows = tuple(success_row(one, is_base=one is result.reached[0]) for one in result.reached)
-    return Table(title=title, columns=columns, rows=rows, note=success_note(result, base))
+    rows = tuple(_success_row(one, is_base=one is result.reached[0]) for one in result.reached)
+    return Table(title=title, columns=columns, rows=rows, note=_success_note(result, base))
 
 
-def success_row(one: Reached, *, is_base: bool) -> tuple[str, ...]:
-    over = ("base", ABSENT) if is_base else (points_text(one.over), interval_text(one.over, signed=True))
+def _success_row(one: Reached, *, is_base: bool) -> tuple[str, ...]:
+    over = ("base", ABSENT) if is_base else (_points_text(one.over), _interval_text(one.over, signed=True))
     success = percent(one.success.estimate if one.success else None)
-    return (one.name, str(one.seeds), percent(one.start), success, interval_text(one.success), *over)
+    return (one.name, str(one.seeds), percent(one.start), success, _interval_text(one.success), *over)
 
 
-def success_note(result: SplitResult, base: str) -> str:
+def _success_note(result: SplitResult, base: str) -> str:
     if not result.points:
         return NONE_SHARED
     when = after_text(result.points)
@@ -86,33 +86,33 @@ def success_note(result: SplitResult, base: str) -> str:
         tasks += f", of {' and '.join(map(str, sorted(set(result.played))))} that each played"
     how = "intervals with tasks as clusters, differences paired by task"
     if any(one.seeds > 1 for one in result.reached):
-        how += ", by bootstrap over seeds and tasks where a line or the base has several seeds"
+        how += ", by bootstrap over seeds and tasks if a line or the base has several seeds"
     return f"{when}, {tasks}; base: {base}; {how}"
 
 
-def points_text(value: Interval | None) -> str:
+def _points_text(value: Interval | None) -> str:
     return ABSENT if value is None else f"{100 * value.estimate:+.1f}"
 
 
-def interval_text(value: Interval | None, *, signed: bool = False) -> str:
+def _interval_text(value: Interval | None, *, signed: bool = False) -> str:
     """`41.2 to 58.8`, in per cent or points."""
     form = "+.1f" if signed else ".1f"
     return ABSENT if value is None else f"{100 * value.low:{form}} to {100 * value.high:{form}}"
 
 
 def judge_table(runs: Sequence[ComparedRun], until: int) -> Table:
-    """The first and the last value of each run's reward model up to an iteration."""
+    """The first and the last value of each run's reward model metrics up to an iteration."""
     columns = ("run", *(f"{name}, {which}" for name in FIRST_AND_LAST.values() for which in ("first", "last")))
     rows = tuple((run.name, *(cell for key in FIRST_AND_LAST for cell in ends(run, key, until))) for run in runs)
     note = (
-        f"{until_text(until)}; the reward model is useful where mu > 1; right about steps: share of votes that the "
+        f"{_until_text(until)}; the reward model is useful if mu > 1; right about steps: share of votes that the "
         "environment's solver confirms, good and bad steps weighted alike"
     )
-    return Table(title="Reward model", columns=columns, rows=known_rows(rows), note=note)
+    return Table(title="Reward model", columns=columns, rows=_known_rows(rows), note=note)
 
 
 def ends(run: ComparedRun, key: str, until: int) -> tuple[str, str]:
-    known = [row[key] for row in rows_until(run, until) if row.get(key) is not None]
+    known = [row[key] for row in _rows_until(run, until) if row.get(key) is not None]
     if not known:
         return ABSENT, ABSENT
     first, last = (number(value, 2) if key == "mu" else percent(value) for value in (known[0], known[-1]))
@@ -121,42 +121,42 @@ def ends(run: ComparedRun, key: str, until: int) -> tuple[str, str]:
 
 def adapted_table(runs: Sequence[ComparedRun], until: int) -> Table:
     rows = tuple((run.name, *sums(run, ADAPTED, until)) for run in runs)
-    note = f"tasks, {until_text(until)}"
-    return Table(title="Changed tasks", columns=("run", *ADAPTED.values()), rows=known_rows(rows), note=note)
+    note = f"tasks, {_until_text(until)}"
+    return Table(title="Changed tasks", columns=("run", *ADAPTED.values()), rows=_known_rows(rows), note=note)
 
 
 def amounts_table(runs: Sequence[ComparedRun], until: int) -> Table:
     rows = tuple((run.name, *sums(run, AMOUNTS, until)) for run in runs)
-    note = f"{until_text(until)}; a reply is one action of the policy"
-    return Table(title="Played and trained", columns=("run", *AMOUNTS.values()), rows=known_rows(rows), note=note)
+    note = f"{_until_text(until)}; a reply is one action of the policy"
+    return Table(title="Played and trained", columns=("run", *AMOUNTS.values()), rows=_known_rows(rows), note=note)
 
 
 def seconds_table(runs: Sequence[ComparedRun], until: int) -> Table:
-    """Seconds of each stage of the loop up to an iteration; then all that lies outside of the loop."""
+    """Seconds of each stage of the loop up to an iteration, followed by the total outside the loop."""
     rows = []
     for run in runs:
         seconds = run.summary.seconds
-        spent = [sum_known(seconds.get((i, stage)) for i in range(1, until + 1)) for stage in LOOP]
-        outside = sum_known(value for (_, stage), value in seconds.items() if stage not in LOOP)
-        rows.append((run.name, *(number(value, 1) for value in (*spent, sum_known(spent), outside))))
-    note = f"{until_text(until)}; outside: warm start, all evaluations and whatever else is no part of the loop"
+        spent = [_sum_known(seconds.get((i, stage)) for i in range(1, until + 1)) for stage in LOOP]
+        outside = _sum_known(value for (_, stage), value in seconds.items() if stage not in LOOP)
+        rows.append((run.name, *(number(value, 1) for value in (*spent, _sum_known(spent), outside))))
+    note = f"{_until_text(until)}; outside: warm start, all evaluations and everything else outside the loop"
     columns = ("run", *LOOP, "sum", "outside")
-    return Table(title="Seconds", columns=columns, rows=known_rows(rows), note=note)
+    return Table(title="Seconds", columns=columns, rows=_known_rows(rows), note=note)
 
 
 def missing_table(arms: Sequence[ComparedArm], results: Sequence[SplitResult]) -> Table:
-    """What the comparison had to do without, a line each."""
+    """The data that the comparison lacked, one per line."""
     runs = [run for arm in arms for run in arm.runs]
-    rows = [line for run in runs for line in missing_of(run, max(one.last for one in runs))]
+    rows = [line for run in runs for line in _missing_of(run, max(one.last for one in runs))]
     for result in results:
         for one, found in zip(result.reached, result.evaluations, strict=True):
             if not result.points or not set(result.points) <= set(found):
                 where = f" on {result.split}" if len(results) > 1 else ""
-                rows.append((one.name, f"it was {evaluated_text(result.points, found, where)}"))
+                rows.append((one.name, f"it was {_evaluated_text(result.points, found, where)}"))
     return Table(title="What is missing", columns=("run", "what"), rows=tuple(rows))
 
 
-def evaluated_text(wanted: Sequence[int], found: Sequence[int], where: str) -> str:
+def _evaluated_text(wanted: Sequence[int], found: Sequence[int], where: str) -> str:
     """`not evaluated after iteration 2, only after iteration 0`."""
     if not found:
         return f"never evaluated{where}"
@@ -170,32 +170,32 @@ def after_text(points: Sequence[int]) -> str:
     return f"after iterations {', '.join(first)} and {last}" if first else f"after iteration {last}"
 
 
-def until_text(until: int) -> str:
+def _until_text(until: int) -> str:
     return f"iterations 1 to {until}" if until > 1 else f"iteration {until}"
 
 
-def missing_of(run: ComparedRun, longest: int) -> Iterator[tuple[str, str]]:
+def _missing_of(run: ComparedRun, longest: int) -> Iterator[tuple[str, str]]:
     if run.last < longest:
         yield run.name, f"it has {run.last} of {longest} iterations"
     if not run.summary.seconds:
         yield run.name, "no times of stages were kept"
 
 
-def rows_until(run: ComparedRun, until: int) -> list[Mapping[str, Any]]:
+def _rows_until(run: ComparedRun, until: int) -> list[Mapping[str, Any]]:
     return [row for row in run.summary.iterations if row["iteration"] <= until]
 
 
 def sums(run: ComparedRun, keys: Mapping[str, str], until: int) -> list[str]:
-    """The sum of each key over iterations; `-` where no iteration has it."""
-    rows = rows_until(run, until)
-    return [number(sum_known(row.get(key) for row in rows), 0) for key in keys]
+    """The sum of each key over the iterations; `-` if no iteration has it."""
+    rows = _rows_until(run, until)
+    return [number(_sum_known(row.get(key) for row in rows), 0) for key in keys]
 
 
-def sum_known(values: Any) -> float | None:
+def _sum_known(values: Any) -> float | None:
     known = [value for value in values if value is not None]
     return float(sum(known)) if known else None
 
 
-def known_rows(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """None where no run has any of it."""
+def _known_rows(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """The rows without those that are empty for all runs."""
     return tuple(rows) if any(cell != ABSENT for row in rows for cell in row[1:]) else ()

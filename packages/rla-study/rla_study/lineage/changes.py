@@ -1,4 +1,4 @@
-"""Accepted tasks beside their parents, with what differs marked."""
+"""Accepted tasks next to their parents, with the differences marked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rla_study.lineage.lineages import Lineage, lineages
 
 Mark = Literal["same", "gone", "new"]
 MARKS: dict[Mark, str] = {"gone": "del", "new": "ins"}
-MOST = 12  # shown on a page
+MOST = 12  # changes shown on a page
 WORDS = re.compile(r"\s+|[^\s]+")
 LONGEST = 4000  # characters of an instruction that are compared
 
@@ -30,12 +30,12 @@ class Changes:
 
     def sections(self, summary: RunSummary) -> list[Section]:
         known = is_complete(artifact(summary.run, "train_tasks", 0))
-        return [changes_section(accepted_changes(summary.run), most=MOST)] if known else []
+        return [changes_section(_accepted_changes(summary.run), most=MOST)] if known else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A task that was accepted. `parent`, `child`: pieces of both instructions in order, each with its mark."""
+    """An accepted task. `parent`, `child`: pieces of both instructions in order, each with its mark."""
 
     iteration: int
     direction: str
@@ -49,8 +49,8 @@ class Change:
     child_accuracy: float | None
 
 
-def accepted_changes(run: Path) -> list[Change]:
-    """Every accepted task of a run, the last first. Raises UserError where the run has no task pool."""
+def _accepted_changes(run: Path) -> list[Change]:
+    """Every accepted task of a run, the last first. Raises UserError if the run has no task pool."""
     found = [change for entry in lineages(run).values() for change in changes_of(entry)]
     return sorted(found, key=lambda one: (-one.iteration, one.child_id))
 
@@ -78,7 +78,7 @@ def changes_of(entry: Lineage) -> Iterator[Change]:
 
 
 def compared(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tuple[Mark, str]]]:
-    """Both texts in pieces: what only one of them has is `gone` or `new`."""
+    """Both texts in pieces; pieces that only one text has are marked `gone` or `new`."""
     old, new = WORDS.findall(before[:LONGEST]), WORDS.findall(after[:LONGEST])
     sides: tuple[list[tuple[Mark, str]], list[tuple[Mark, str]]] = ([], [])
     for kind, start, end, other_start, other_end in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
@@ -92,13 +92,13 @@ def compared(before: str, after: str) -> tuple[list[tuple[Mark, str]], list[tupl
 
 def changes_section(changes: Sequence[Change], *, most: int) -> Section:
     """Parent and child of accepted tasks side by side, the latest `most`."""
-    body = [part for change in changes[:most] for part in change_html(change)]
+    body = [part for change in changes[:most] for part in _change_html(change)]
     if len(changes) > most:
         body.append(f"<p>{len(changes) - most} earlier ones are shown by <code>rla lineage</code>.</p>")
     return Section(name="tasks", title="Accepted tasks", body=body)
 
 
-def change_html(change: Change) -> Iterator[str]:
+def _change_html(change: Change) -> Iterator[str]:
     yield f"<article><h3>Iteration {change.iteration}: {safe(change.direction)}</h3>"
     yield '<div class="sides">'
     sides = [("parent", change.parent_id, change.parent, change.parent_accuracy)]
@@ -114,6 +114,6 @@ def change_html(change: Change) -> Iterator[str]:
 
 
 def piece(mark: Mark, said: str) -> str:
-    """A piece of an instruction. Blanks between words stay."""
+    """A piece of an instruction. White space between words is kept."""
     shown = escape(printable(said))
     return f"<{MARKS[mark]}>{shown}</{MARKS[mark]}>" if mark in MARKS else shown

@@ -1,4 +1,4 @@
-"""`rla lineage`: what became of the tasks of a run, as tables or as JSON."""
+"""`rla lineage`: the history of a run's tasks, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def lineage(
     run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     slot: Annotated[str | None, typer.Option(metavar="ID", help="This slot: the id of its root.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="The slot of this task, accepted or not.")] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="Also what gave no valid task.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Also show proposals that gave no valid task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything that is known, as JSON.")] = False,
 ) -> None:
     """Show how tasks were changed: root, edits, accuracies, verdicts and returns of each slot.
 
     Example: rla lineage --run runs/alfworld-tiny --slot 0f3a9c51d2b47e86
     """
-    guard(lambda: typer.echo(lineage_text(run, slot=slot, task=task, refused=refused, as_json=as_json), nl=False))
+    guard(lambda: typer.echo(_lineage_text(run, slot=slot, task=task, refused=refused, as_json=as_json), nl=False))
 
 
-def lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
-    """What the command prints. Raises UserError for a run, slot or task that does not exist."""
+def _lineage_text(run: Path | None, *, slot: str | None, task: str | None, refused: bool, as_json: bool) -> str:
+    """The output of the command. Raises UserError for a run, slot or task that does not exist."""
     from rla.errors import UserError
     from rla.pipeline.plan import existing_run
     from rla.report.render import as_text, terminal_width

@@ -1,7 +1,7 @@
-"""What became of every slot of a run: its root, the tasks proposed for it, how they were judged, and its returns.
+"""The history of every slot of a run: its root, the tasks proposed for it, the verdicts on them, and its returns.
 
-Read from the shards of a run: candidates of iteration t, verdicts and standings of t + 1. What a run that is still
-going on has not made yet is not there.
+Read from the shards of a run: candidates of iteration t, verdicts and standings of t + 1. Parts that an unfinished run
+has not made yet are missing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MEASURED = ("iteration", "held_id", "accuracy", "rollouts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """One slot. `versions`: every proposal in order, with its verdict; None where it was refused before any rollout or
-    is not judged yet. One without an edit says that nothing was proposed. `measurements`: of the tasks that held the
-    slot. `returns`: to the root. `standing`: the last.
+    """One slot. `versions`: every proposal in order, with its verdict, which is None if the proposal was refused before
+    any rollout or is not judged yet. A version without an edit means that nothing was proposed. `measurements`: of the
+    tasks that held the slot. `returns`: returns to the root. `standing`: the last one.
     """
 
     slot: str
@@ -53,18 +53,18 @@ class Lineage:
 
 
 def lineages(run: Path) -> dict[str, Lineage]:
-    """slot -> its lineage, in the order of the first pool. Raises UserError where the run has no task pool."""
+    """slot -> its lineage, in the order of the first pool. Raises UserError if the run has no task pool."""
     iterations = [number for number in numbered_folders(run) if number > 0]
-    proposals = by_slot(row for i in iterations for row in kind_rows(run, "candidates", i))
-    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in kind_rows(run, "verdicts", i)}
-    standings = by_slot(row for i in iterations for row in kind_rows(run, "standings", i))
+    proposals = by_slot(row for i in iterations for row in _kind_rows(run, "candidates", i))
+    verdicts = {(row["iteration"], row["task_id"]): row for i in iterations for row in _kind_rows(run, "verdicts", i)}
+    standings = by_slot(row for i in iterations for row in _kind_rows(run, "standings", i))
     return {
-        root["slot"]: slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
+        root["slot"]: _slot_lineage(root, proposals.get(root["slot"], []), verdicts, standings.get(root["slot"], []))
         for root in read_rows(artifact(run, "train_tasks", 0), "tasks")
     }
 
 
-def kind_rows(run: Path, kind: str, iteration: int) -> list[Row]:
+def _kind_rows(run: Path, kind: str, iteration: int) -> list[Row]:
     folder = artifact(run, kind, iteration)
     return read_rows(folder, kind) if is_complete(folder) else []
 
@@ -76,11 +76,11 @@ def by_slot(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def slot_lineage(
+def _slot_lineage(
     root: Row, proposals: Sequence[Row], verdicts: Mapping[tuple[int, str], Row], standings: Sequence[Row]
 ) -> Lineage:
     """The lineage of one slot from its rows. A proposal of iteration t is judged in t + 1."""
-    fields = fields_of(root["env"])
+    fields = _fields_of(root["env"])
     versions = [
         {name: row[name] for name in PROPOSAL}
         | {
@@ -104,8 +104,8 @@ def slot_lineage(
     )
 
 
-def fields_of(env: str) -> frozenset[str]:
-    """The names that edits of an environment may have; none where it cannot be had here, or changes no tasks."""
+def _fields_of(env: str) -> frozenset[str]:
+    """The fields that edits of an environment may have; empty if it is not installed or does not change tasks."""
     try:
         chosen = environment(env)
     except UserError:
@@ -114,10 +114,10 @@ def fields_of(env: str) -> frozenset[str]:
 
 
 def find(found: Mapping[str, Lineage], *, slot: str | None = None, task: str | None = None) -> Lineage:
-    """The lineage of a slot, or of the slot that a task was made for. Raises UserError where there is none."""
+    """The lineage of a slot, or of the slot that a task was made for. Raises UserError if there is none."""
     if slot is not None:
         if slot not in found:
-            raise UserError(f"--slot {slot}: no such slot; `rla lineage` without it lists those that were changed")
+            raise UserError(f"--slot {slot}: no such slot; `rla lineage` without it lists the changed ones")
         return found[slot]
     for entry in found.values():
         if task == entry.slot or any(version["task_id"] == task for version in entry.versions):
@@ -149,14 +149,14 @@ def overview(found: Mapping[str, Lineage]) -> Table:
 
 
 def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
-    """The tables of one slot: its tasks, and what was measured. `refused`: with all that gave no valid task."""
+    """The tables of one slot: its tasks, and its measurements. `refused`: with proposals that gave no valid task."""
     root = entry.root
     made: list[tuple[int, tuple[str, ...]]] = [
         (0, ("0", "root", root["task_id"], "", root["instruction"], "", "", ABSENT, ABSENT, ""))
     ]
     for version in entry.versions:
         if version["valid"] or refused:
-            made.append((version["created"], version_cells(version)))
+            made.append((version["created"], _version_cells(version)))
     for back in entry.returns:
         cells = (str(back["iteration"]), "returned", back["root"], "", "", "", "", ABSENT, ABSENT, back["reason"])
         made.append((back["iteration"], cells))
@@ -186,7 +186,7 @@ def history(entry: Lineage, *, refused: bool = False) -> list[Table]:
     return [tasks, Table(title="Measured", columns=("iteration", "task", "accuracy", "rollouts"), rows=measured)]
 
 
-def version_cells(version: Row) -> tuple[str, ...]:
+def _version_cells(version: Row) -> tuple[str, ...]:
     verdict = version["verdict"]
     decision = "refused" if not version["valid"] else "pending" if verdict is None else "rejected"
     when, parent, accuracy, why = str(version["created"]), number(version["parent_accuracy"], 3), ABSENT, ""

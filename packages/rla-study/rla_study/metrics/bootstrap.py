@@ -3,10 +3,11 @@
     draw seeds with replacement, draw games with replacement (the same games for all seeds), average the rates
     interval: the 2.5% and 97.5% quantiles of the averages
 
-Both are redrawn: another run would have had another seed, and other games might have been asked. With the same games
-before and after, or in both arms, the difference of a game is drawn as one (paired). The means of n redrawn seeds vary
-by (n - 1) / n of what they should: their deviations are widened by sqrt(n / (n - 1)). Of two or three seeds the
-quantiles still say less than a t-interval would: there is no more than the seeds that were run.
+Both are redrawn, because another run would have had another seed and might have been asked other games. If the games
+are the same before and after, or in both arms, the difference of each game is drawn as one value (paired). The means of
+n redrawn seeds have (n - 1) / n of the right variance, so their deviations are widened by sqrt(n / (n - 1)). With two
+or three seeds the quantiles are still too narrow compared with a t-interval, because only the seeds that were run can
+be drawn.
 Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), percentile intervals of a two-way layout.
 """
 
@@ -38,9 +39,9 @@ def seed_mean(sample: Rates, *, confidence: float = 0.95, seed: int = 0) -> Inte
 
 
 def seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
-    """Mean of `after` minus mean of `before`, paired by game; their seeds are drawn apart from each other.
+    """Mean of `after` minus mean of `before`, paired by game; the seeds of each are drawn independently.
 
-    Raises `ValueError` where they hold different numbers of games.
+    Raises `ValueError` if they have different numbers of games.
     """
     if after.shape[1] != before.shape[1]:
         raise ValueError(f"{after.shape[1]} games against {before.shape[1]}")
@@ -53,7 +54,7 @@ def seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, se
 def seed_by_seed_difference(after: Rates, before: Rates, *, confidence: float = 0.95, seed: int = 0) -> Interval:
     """Mean of `after` minus mean of `before`, paired by game and by seed: row i of both began with the same model.
 
-    Raises `ValueError` where they hold different numbers of seeds or games.
+    Raises `ValueError` if they have different numbers of seeds or games.
     """
     if after.shape != before.shape:
         raise ValueError(f"{after.shape} seeds and games against {before.shape}")
@@ -62,7 +63,7 @@ def seed_by_seed_difference(after: Rates, before: Rates, *, confidence: float = 
 
 
 def redrawn(sample: Rates, rng: np.random.Generator, games: np.ndarray | None = None) -> np.ndarray:
-    """(DRAWS,) means of redrawn samples; `games` (DRAWS, games) where they are drawn already."""
+    """(DRAWS,) means of redrawn samples; `games` (DRAWS, games): the drawn games, if given."""
     seeds, count = sample.shape
     chosen = rng.integers(count, size=(DRAWS, count)) if games is None else games
     weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds  # (DRAWS, seeds)

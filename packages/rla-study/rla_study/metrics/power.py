@@ -1,17 +1,17 @@
-"""How many seeds would tell two arms apart: where a difference's variance lies, and what more seeds leave of it.
+"""How many seeds would tell two arms apart: the parts of a difference's variance, and how more seeds reduce them.
 
 Both arms have the same seeds and the same games; d_sg is the difference of their success rates with seed s in game g.
 
     Var(mean d) = seed / S + game / G + (cell + evaluation / times) / (S G)
 
     evaluation   of d_sg, because few episodes were played: the mean over cells of p (1 - p) / (k - 1), of both arms
-    cell         what else a seed does to one game:  MS_cells - evaluation
-    seed         what it does to all games:          (MS_seeds - MS_cells) / G
-    game         how games differ in d:              (MS_games - MS_cells) / S
+    cell         other effects of a seed on one game:  MS_cells - evaluation
+    seed         its effect on all games:              (MS_seeds - MS_cells) / G
+    game         how games differ in d:                (MS_games - MS_cells) / S
 
-MS are the mean squares of a layout of S seeds by G games with one value in each cell; a negative variance counts as 0.
-`times` as many episodes of each game make only `evaluation` smaller, further seeds all but `game`. A difference is
-settled by the least S at which
+MS are the mean squares of a layout of S seeds by G games with one value per cell; a negative variance counts as 0.
+Playing `times` as many episodes of each game reduces only `evaluation`; more seeds reduce everything but `game`. A
+difference is settled by the smallest S with
 
     (t_(1 - a/2, S - 1) + t_(power, S - 1)) sqrt(Var) <= |difference|
 
@@ -31,7 +31,7 @@ from rla.metrics.intervals import quantile
 from rla_study.metrics.student import student_quantile
 
 MOST_SEEDS = 1000
-FEWEST = 2  # seeds or games that a variance can be read from
+FEWEST = 2  # seeds or games needed to estimate a variance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,18 @@ class DifferenceSpread:
     evaluation: float = 0.0
 
     def variance(self, *, seeds: int, games: int, times: float = 1.0) -> float:
-        """Of the mean over seeds and games; `times`: as many episodes of each game as these figures are of."""
+        """Variance of the mean over seeds and games. `times`: episodes per game, as a multiple of those played."""
         return self.seed / seeds + self.game / games + (self.cell + self.evaluation / times) / (seeds * games)
 
     def of_one_seed(self, *, games: int, times: float = 1.0) -> float:
-        """The variance that seeds show on these games: their own and that of what was played with each."""
+        """The variance between single seeds on these games: the seeds' own, and that of their cells and episodes."""
         return self.seed + (self.cell + self.evaluation / times) / games
 
 
 def difference_spread(differences: np.ndarray, noise: np.ndarray) -> DifferenceSpread:
     """From (seeds, games) differences, and the variance of each that is due to its episodes (`rate_noise`).
 
-    Raises `ValueError` with fewer than two seeds or games, or where the shapes differ.
+    Raises `ValueError` with fewer than two seeds or games, or if the shapes differ.
     """
     seeds, games = differences.shape
     if min(seeds, games) < FEWEST or noise.shape != differences.shape:
@@ -75,14 +75,14 @@ def difference_spread(differences: np.ndarray, noise: np.ndarray) -> DifferenceS
 
 
 def rate_noise(wins: Sequence[bool]) -> float:
-    """The variance of a rate of these episodes, without bias; 0 of one episode, which says nothing of it."""
+    """Unbiased estimate of the variance of a success rate; 0 for a single episode, which gives no estimate."""
     count = len(wins)
     rate = sum(wins) / count
     return rate * (1 - rate) / (count - 1) if count > 1 else 0.0
 
 
 def spread_of_seeds(differences: Sequence[float]) -> DifferenceSpread:
-    """From one difference per seed alone: what games and episodes add counts as the seeds' own.
+    """From one difference per seed: the variance due to games and episodes is counted as the seeds' own.
 
     Raises `ValueError` with fewer than two.
     """
@@ -100,9 +100,10 @@ def seeds_to_settle(
     confidence: float = 0.95,
     power: float = 0.8,
 ) -> int | None:
-    """The seeds with which the interval excludes 0 in a share `power` of experiments, were `difference` the true one.
+    """The number of seeds with which the interval excludes 0 in a share `power` of experiments, if `difference` is the
+    true one.
 
-    None where no number of seeds would do on these games, or more than MOST_SEEDS are needed.
+    None if no number of seeds is enough on these games, or if more than MOST_SEEDS are needed.
     """
     least = (quantile(confidence) + quantile(2 * power - 1)) * sqrt(spread.game / games)
     if abs(difference) <= least:

@@ -1,9 +1,9 @@
-"""Intervals by Student's t over seeds, of which there are few: one number per seed, of any size.
+"""Intervals by Student's t over a few seeds, with one number of any size per seed.
 
     mean of n       mean +- t_(n - 1) s / sqrt(n)
     difference      a - b +- t_f sqrt(s_a^2 / n_a + s_b^2 / n_b), f rounded down from Welch's
 
-        f = (u + v)^2 / (u^2 / (n_a - 1) + v^2 / (n_b - 1)),   u = s_a^2 / n_a, v = s_b^2 / n_b
+    f = (u + v)^2 / (u^2 / (n_a - 1) + v^2 / (n_b - 1)),   u = s_a^2 / n_a, v = s_b^2 / n_b
 
 Source: Welch, The generalization of Student's problem (Biometrika, 1947).
 """
@@ -23,7 +23,7 @@ def mean_of_seeds(values: Sequence[float]) -> Interval:
 
 
 def difference_of_seeds(after: Sequence[float], before: Sequence[float]) -> Interval:
-    """Mean of `after` minus mean of `before`, whose seeds have nothing in common.
+    """Mean of `after` minus mean of `before` for independent seeds.
 
     Raises `statistics.StatisticsError` with fewer than two seeds on either side.
     """
@@ -36,28 +36,29 @@ def difference_of_seeds(after: Sequence[float], before: Sequence[float]) -> Inte
 
 
 def paired_interval(estimate: float, variance: float, *, seeds: int, confidence: float = 0.95) -> Interval:
-    """By Student's t with one degree of freedom less than there are seeds."""
+    """The interval by Student's t with `seeds - 1` degrees of freedom."""
     half = student_quantile(0.5 + confidence / 2, seeds - 1) * sqrt(variance)
     return Interval(estimate, estimate - half, estimate + half)
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t at a `probability` above one half, by bisection: 2.776 at 0.975 of 4.
+    """The quantile of Student's t at a `probability` above one half, by bisection: 2.776 at 0.975 with 4 degrees of
+    freedom.
 
     Raises `ValueError` outside (1/2, 1) or without a degree of freedom.
     """
     if not 0.5 < probability < 1.0 or freedom < 1:
         raise ValueError(f"no quantile at {probability} of {freedom} degrees of freedom")
     low, high = 0.0, 1.0
-    while student_cdf(high, freedom) < probability:
+    while _student_cdf(high, freedom) < probability:
         low, high = high, high * 2
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, freedom) < probability else (low, middle)
+        low, high = (middle, high) if _student_cdf(middle, freedom) < probability else (low, middle)
     return (low + high) / 2
 
 
-def student_cdf(value: float, freedom: int) -> float:
+def _student_cdf(value: float, freedom: int) -> float:
     """P(T <= value), value >= 0, for a whole number of degrees of freedom: a finite sum.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.

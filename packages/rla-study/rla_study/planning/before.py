@@ -1,4 +1,4 @@
-"""Does it fit: the memory of each stage against that of this machine, which `rla run` prints before anything loads."""
+"""Compares the memory needs of each stage with this machine; `rla run` prints the result before anything loads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container; "max" if
 
 
 def foreseen(config: Config) -> str:
-    """A table and a verdict; one line if the sizes of a model are not known, such as those of a hub id."""
+    """A table and a verdict, or one line if the sizes of a model are unknown, as for a hub id."""
     machine = this_machine()
     try:
         models = models_of(config)
@@ -35,17 +35,17 @@ def foreseen(config: Config) -> str:
         return f"whether the run fits into memory is not known: {error}"
     refusals = [one.refusal for one in needs if one.refusal]
     verdict = f"it may not fit: {refusals[0]}" if refusals else "it fits (`rla plan-memory` adds time and disk)"
-    return as_text("Does it fit?", [memory_table(needs, machine)], width=terminal_width()) + verdict
+    return as_text("Does it fit?", [_memory_table(needs, machine)], width=terminal_width()) + verdict
 
 
 def this_machine() -> Machine:
-    """The visible GPUs, each taken to be as large as the smallest, and the host."""
+    """This host and its visible GPUs, each assumed to be as large as the smallest."""
     gpus = gpu_bytes()
     return Machine(gpus=len(gpus), gpu_bytes=min(gpus, default=0.0), host_bytes=host_bytes())
 
 
 def gpu_bytes() -> list[float]:
-    """The memory of each visible GPU, by the driver: torch would open a context on a GPU and keep it."""
+    """Bytes of memory of each visible GPU, from the driver, because torch would open and keep a context on it."""
     chosen = visible_gpus() if "CUDA_VISIBLE_DEVICES" in os.environ else None
     if chosen == []:
         return []
@@ -59,7 +59,7 @@ def gpu_bytes() -> list[float]:
 
 
 def host_bytes() -> float:
-    """Of the machine, or of the container if that may have less."""
+    """Bytes of the machine's memory, or of the container's limit if that is lower."""
     found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     try:
         return min(found, float(CGROUP.read_text()))
@@ -67,7 +67,7 @@ def host_bytes() -> float:
         return found
 
 
-def memory_table(needs: Sequence[StageNeed], machine: Machine) -> Table:
+def _memory_table(needs: Sequence[StageNeed], machine: Machine) -> Table:
     """One row for each stage that has a model."""
     gpu, host = (readable_bytes(size) for size in (machine.gpu_bytes, machine.host_bytes))
     rows = tuple(

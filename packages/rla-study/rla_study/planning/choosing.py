@@ -1,7 +1,7 @@
-"""What `rla init --model` writes for a chat model: whose parameters it begins with, what it changes, and why.
+"""The parameters that `rla init --model` writes for a chat model: their base, the changes, and the reasons.
 
-The tokens of a pass are the most with which every stage fits, by the plan that `rla plan-memory` makes of the changed
-parameters.
+The tokens per pass are the largest number with which every stage fits, according to the plan that `rla plan-memory`
+makes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rla_study.planning.plan import Machine, Models, stage_needs
 from rla_study.planning.shapes import ModelShape, shape_of_config
 from rla_study.planning.work import Guesses
 
-FULL_SHARE, TRAINING_SHARE = 0.25, 0.85  # of the memory: that all weights may take, and that training may fill
-SMALL = 2.5e9  # weights: a smaller model seldom keeps to a form of answers, and is taught to say commands
+FULL_SHARE, TRAINING_SHARE = 0.25, 0.85  # shares of the memory: for training all weights, and for training in total
+SMALL = 2.5e9  # weights: smaller models seldom keep to an answer format, and are taught to reply with commands
 PASSES = (16384, 8192, 4096, 2048, 1024)  # tokens; the last two on a CPU
 REASONING_CONTEXT = 8192  # tokens, of a model whose replies reason; a small one has the pipeline's context
 ERROR = 0.02  # of the weights by formula, relative to those of the architecture
@@ -33,7 +33,7 @@ TAUGHT = ("warm_start.policy", "warm_start.reward")
 
 
 class ModelRecipe(NamedTuple):
-    """`changes` of the parameters of `pipeline`, as `key=value`. `reasons`: a line each."""
+    """`changes` to the parameters of `pipeline`, as `key=value`. `reasons`: one line each."""
 
     pipeline: str
     changes: list[str]
@@ -41,16 +41,17 @@ class ModelRecipe(NamedTuple):
 
 
 def recipe_for(source: str, memory: float | None) -> ModelRecipe:
-    """Of a model folder or hub id; no weights are read. `memory`: GB of the GPU; 0: there is none; None: as it is here.
+    """The recipe for a model folder or hub id; weights are not read. `memory`: GB of the GPU; 0: no GPU; None: this
+    machine.
 
-    Raises UserError for a model that cannot chat, or that does not fit.
+    Raises UserError for a model without a chat template, or that does not fit.
     """
     shape, limit = shape_and_context(source)
     thinks = TAG.search(str(load_tokenizer(source).chat_template)) is not None
     machine = this_machine()
     if memory is not None:
         machine = replace(machine, gpus=int(memory > 0), gpu_bytes=memory * 1e9)
-    if memory:  # of a machine elsewhere, whose host is not known
+    if memory:  # another machine, whose host memory is unknown
         machine = replace(machine, host_bytes=math.inf)
     room = machine.gpu_bytes if machine.gpus else machine.host_bytes
     pipeline = "alfworld-24gb" if machine.gpus else "alfworld-laptop"
@@ -120,7 +121,7 @@ def shape_and_context(source: str) -> tuple[ModelShape, int]:
 
 
 def largest_training(pipeline: str, changes: list[str], shape: ModelShape, machine: Machine) -> tuple[float, str]:
-    """Bytes of the stage that trains with the most, and why a stage does not fit; empty if all do."""
+    """Bytes of the largest training stage, and the reason if a stage does not fit, else an empty string."""
     config = read_config(resource("pipelines") / f"{pipeline}.yaml", changes, params_of=None)
     models = Models(policy=shape, reward=shape)
     needs = list(stage_needs(config, models, machine, Guesses(), by_task=False))

@@ -1,4 +1,4 @@
-"""`rla plan-memory`: memory, disk, tokens and time of a run before it starts, from shapes and parameters alone."""
+"""`rla plan-memory`: memory, disk, tokens and time of a run before it starts, from shapes and parameters only."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ if TYPE_CHECKING:
 
 def plan_memory(
     shape: Annotated[str | None, typer.Option(help="The policy: a name, such as qwen2.5-7b, or its folder.")] = None,
-    reward_shape: Annotated[str | None, typer.Option(help="The reward model, where it is another one.")] = None,
-    proposer_shape: Annotated[str | None, typer.Option(help="The model of adaptation.llm, likewise.")] = None,
+    reward_shape: Annotated[str | None, typer.Option(help="The reward model, if it is another model.")] = None,
+    proposer_shape: Annotated[
+        str | None, typer.Option(help="The model of adaptation.llm, if it is another model.")
+    ] = None,
     params: Annotated[
         Path | None, typer.Option(help="Parameters; the packaged pipelines/alfworld-<shape>.yaml, else params.yaml.")
     ] = None,
     set_: Overrides = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Of the run, for its disk.")] = 200,
-    gpus: Annotated[int, typer.Option(min=0, help="Of the machine; 0: it has a CPU alone.")] = 8,
-    gpu_memory: Annotated[float, typer.Option(help="Of each GPU, in GB.")] = 80.0,
-    host_memory: Annotated[float, typer.Option(help="Of the machine, in GB.")] = 1000.0,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the run, for its disk space.")] = 200,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine; 0: CPU only.")] = 8,
+    gpu_memory: Annotated[float, typer.Option(help="Memory of each GPU, in GB.")] = 80.0,
+    host_memory: Annotated[float, typer.Option(help="Memory of the machine, in GB.")] = 1000.0,
     disk: Annotated[float, typer.Option(help="Free space, in GB; 0: do not refuse because of it.")] = 0.0,
     tflops: Annotated[
         float | None,
         typer.Option(help="TFLOP/s of a large matrix product: 400 on a GPU, 0.03 on a core of this CPU."),
     ] = None,
-    training_share: Annotated[float, typer.Option(help="Of that rate, reached by training and by prompts.")] = 0.4,
-    decoding_share: Annotated[float, typer.Option(help="Of that rate, reached by sampled tokens.")] = 0.05,
+    training_share: Annotated[float, typer.Option(help="Share of that rate for training and prompts.")] = 0.4,
+    decoding_share: Annotated[float, typer.Option(help="Share of that rate for sampled tokens.")] = 0.05,
     prompt_tokens: Annotated[int, typer.Option(help="Guess: the first prompt of an episode.")] = 1000,
     observation_tokens: Annotated[int, typer.Option(help="Guess: an observation.")] = 100,
     reply_share: Annotated[float, typer.Option(help="Guess: average reply, as a share of max_tokens.")] = 0.25,
     steps_share: Annotated[float, typer.Option(help="Guess: average episode, as a share of env.max_steps.")] = 0.5,
-    held_out: Annotated[int, typer.Option(help="Guess: held-out tasks, where evaluation.tasks is 0.")] = 140,
+    held_out: Annotated[int, typer.Option(help="Guess: held-out tasks, if evaluation.tasks is 0.")] = 140,
 ) -> None:
-    """Print what a run needs: GPU and host memory, tokens and time of every stage, and disk. Refuse what cannot fit.
+    """Print the needs of a run: GPU and host memory, tokens and time of every stage, and disk. Refuse a run that cannot
+    fit.
 
     Example: rla plan-memory --shape qwen2.5-7b --gpus 8
     """
@@ -69,9 +72,9 @@ def plan_memory(
             steps=steps_share,
             held_out=held_out,
         )
-        file = params_of_shape(params, shape)
+        file = _params_of_shape(params, shape)
         config, models = configured_models(file, set_ or [], shape, reward_shape, proposer_shape)
-        text, refusals = plan_text(
+        text, refusals = _plan_text(
             config, models, machine, guesses, title=str(file), iterations=iterations, free=disk * 1e9
         )
         typer.echo(text, nl=False)
@@ -81,7 +84,7 @@ def plan_memory(
     guard(call)
 
 
-def params_of_shape(params: Path | None, shape: str | None) -> Path:
+def _params_of_shape(params: Path | None, shape: str | None) -> Path:
     """The file given, else the published one of that shape, else ./params.yaml or the packaged small run."""
     from rla.pipeline.plan import params_file
     from rla.store.layout import resource
@@ -93,7 +96,7 @@ def params_of_shape(params: Path | None, shape: str | None) -> Path:
 def configured_models(
     file: Path, overrides: list[str], shape: str | None, reward: str | None, proposer: str | None
 ) -> tuple[Config, Models]:
-    """The parameters, and the shapes of their models: as given, else by the names that the parameters have."""
+    """The parameters, and the shapes of their models: as given, else by the names in the parameters."""
     from rla.config.load import read_config
 
     config = read_config(file, overrides, params_of=None)
@@ -108,7 +111,7 @@ def models_of(
     *,
     where: str = "",
 ) -> Models:
-    """The shapes of the models. Raises UserError, `where` first, for one whose sizes are not known."""
+    """The shapes of the models. Raises UserError, prefixed with `where`, for a model of unknown size."""
     from rla_study.planning.plan import Models
     from rla_study.planning.shapes import model_shape_of
 
@@ -128,7 +131,7 @@ def models_of(
     )
 
 
-def plan_text(
+def _plan_text(
     config: Config,
     models: Models,
     machine: Machine,
@@ -138,7 +141,7 @@ def plan_text(
     iterations: int,
     free: float,
 ) -> tuple[str, list[str]]:
-    """The tables, and why the plan cannot be: an empty list where it can."""
+    """The tables, and the reasons why the plan is impossible, an empty list if there are none."""
     from rla.envs.protocols import Probes
     from rla.envs.registry import environment
     from rla.report.render import as_text, terminal_width

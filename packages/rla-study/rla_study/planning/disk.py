@@ -1,12 +1,13 @@
-"""Disk from shapes alone, in bytes.
+"""Disk space from shapes alone, in bytes.
 
-    train state    12 a trained weight: fp32 weights and both moments
-    export         the bytes of `dtype` a weight; with LoRA 4 a weight of the adapter
-    reference      the bytes of `dtype` a weight, once for all iterations (hard links); none with LoRA
-    start          the model of iteration 0, over which the adapters of LoRA lie; a warm start of an adapter adds that,
-                   4 a weight in train state and in export
+    train state    12 per trained weight: fp32 weights and both moments
+    export         the bytes of `dtype` per weight; with LoRA 4 per weight of the adapter
+    reference      the bytes of `dtype` per weight, once for all iterations (hard links); none with LoRA
+    start          the model of iteration 0, which LoRA adapters lie over; the warm start of an adapter adds it again,
+                   with 4 per weight in train state and in export
     shards         ids, log-probabilities and texts of the tokens of an iteration
-A stage that trains has two saved states and the new checkpoint beside the old one for a moment.
+
+For a moment a training stage has two saved states and the new checkpoint in addition to the old one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from rla_study.planning.shapes import ModelShape
 
 Taught = Literal["nothing", "weights", "adapter"]  # by a warm start
 STATE_ON_DISK = 12
-SAVED_STATES = 2  # the last saved update, and the next one that is being written
-TOKEN_ON_DISK = 8  # of shards, compressed: an id, a log-probability where it was sampled, its share of the texts
+SAVED_STATES = 2  # the last saved update, and the one that is being written
+TOKEN_ON_DISK = 8  # compressed, in shards: an id, a log-probability if it was sampled, its share of the texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,8 @@ class CheckpointBytes:
 
 
 def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool, warm: Taught) -> CheckpointBytes:
-    """A model that does not train is written once: all its checkpoints are links to the same files. `warm`: what the
-    warm start teaches; all weights are written as fp32.
+    """A model that does not train is written once, and all its checkpoints are links to the same files. `warm`: the
+    part that the warm start trains; full weights are written as fp32.
     """
     whole = shape.weights * BYTES[config.dtype]
     adapter = shape.adapter_weights(config.lora.rank) if config.lora.rank else 0
@@ -55,7 +56,7 @@ def checkpoint_bytes(shape: ModelShape, config: TrainConfig, *, trains: bool, wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBytes:
-    """Of a whole run at its largest. `iteration`: what an iteration writes."""
+    """A whole run at its largest. `iteration`: bytes written per iteration."""
 
     iteration: float
     kept: float
@@ -63,7 +64,7 @@ class RunBytes:
 
 
 def run_bytes(models: list[CheckpointBytes], *, shards: float, iterations: int, config: CheckpointsConfig) -> RunBytes:
-    """With all checkpoints kept, and as `config` prunes them (the same where it keeps all)."""
+    """Disk space with all checkpoints kept, and with pruning by `config` (the same if it keeps all)."""
     whole, export = sum(one.whole for one in models), sum(one.export for one in models)
     first = sum(one.reference + one.start for one in models)
     training = max(SAVED_STATES * one.state for one in models)
@@ -76,9 +77,7 @@ def run_bytes(models: list[CheckpointBytes], *, shards: float, iterations: int, 
 
 
 def whole_and_exported(iterations: int, config: CheckpointsConfig) -> tuple[int, int]:
-    """How many iterations' checkpoints are whole at most, the one that is being made included, and how many more have
-    `model/` left.
-    """
+    """The largest number of complete checkpoints, with the one being written, and how many more keep `model/`."""
     whole = set(range(max(1, iterations - config.keep), iterations + 1))
     exported = {i for i in range(1, iterations + 1) if config.export_every and i % config.export_every == 0}
     return len(whole), len(exported - whole)

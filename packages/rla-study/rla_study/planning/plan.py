@@ -1,4 +1,4 @@
-"""What every stage of a run needs, and whether a machine has it."""
+"""The needs of every stage of a run, and whether a machine meets them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rla_study.planning.work import (
 )
 
 CUDA_PROCESS, CPU_PROCESS = 3e9, 0.7e9  # of the host: Python, torch and its libraries
-LOADED = 4  # bytes a weight that a training process reads, in fp32
+LOADED = 4  # bytes per weight that a training process reads, in fp32
 FSDP = "pipelines/accelerate/fsdp2.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One node. `gpus` 0: a CPU alone. `flops`: a second of a large matrix product on a GPU (or on all cores of the
-    CPU), of which training and prompts reach `training_share`, sampled tokens `decoding_share`.
+    """One node. `gpus` 0: CPU only. `flops`: FLOP/s of a large matrix product on a GPU (or on all cores of the CPU);
+    training and prompts reach the share `training_share` of it, sampled tokens `decoding_share`.
     """
 
     gpus: int = 8
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """The shapes of a run. `proposer`: None where rules propose."""
+    """The shapes of a run's models. `proposer`: None if rules propose."""
 
     policy: ModelShape
     reward: ModelShape
@@ -74,7 +74,7 @@ class StageNeed:
 
 
 def read_launch(config: Config, machine: Machine) -> Launched:
-    """On which processes `launch.training` trains. Raises UserError where its file is not there.
+    """The processes on which `launch.training` trains. Raises UserError if its file does not exist.
 
     A launcher without a number of workers counts as a cluster of this one machine.
     """
@@ -93,28 +93,28 @@ def read_launch(config: Config, machine: Machine) -> Launched:
         processes = workers if cluster else int(found.get("num_processes", 1))
         return Launched(processes=processes, spread=spread, reads_parts=sharded, cluster=cluster)
     except (AttributeError, TypeError, ValueError):
-        raise UserError(f"launch.training: {file} is no configuration of accelerate; {remedy}") from None
+        raise UserError(f"launch.training: {file} is not a configuration of accelerate; {remedy}") from None
 
 
 def stage_needs(
     config: Config, models: Models, machine: Machine, guesses: Guesses, *, by_task: bool
 ) -> Iterator[StageNeed]:
-    """Of the warm start, and of each stage of an iteration that has a model. `by_task`: the reward model is asked about
-    whole tasks, not about steps.
+    """The needs of the warm start and of each stage of an iteration that uses a model. `by_task`: the reward model
+    judges whole tasks and not steps.
     """
-    yield warm_start_need(config, models, machine, guesses)
+    yield _warm_start_need(config, models, machine, guesses)
     tasks = config.rollout.tasks_per_iteration
     beside = config.adaptation.enabled and config.rollout.pending == "beside"
     tasks += config.adaptation.max_tasks if beside else 0
     episodes = tasks * config.rollout.rollouts_per_task
     units = tasks if by_task else episodes * episode_steps(config, guesses)
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
-    # At most: the first iterations have fewer to replay, and `max_samples` may leave some out.
+    # An upper bound: the first iterations have fewer to replay, and `max_samples` may leave some out.
     trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
-    yield inference_need("rollout", config, models.policy, machine, rollout)
+    yield _inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
     if config.judge.enabled:
-        yield inference_need("score-steps", judging, models.reward, machine, scores)
+        yield _inference_need("score-steps", judging, models.reward, machine, scores)
     else:
         yield StageNeed(stage="score-steps")
     for stage, key, shape, train, trains, tokens in (
@@ -122,27 +122,27 @@ def stage_needs(
         ("train-rm", "train_rm", models.reward, config.train_rm, reward_model_trains(config), trained_on),
     ):
         if trains:
-            yield training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
+            yield _training_need(stage, key, shape, train, read_launch(config, machine), machine, tokens)
         else:
             yield StageNeed(stage=stage)
     if models.proposer is not None:
         context = config.adaptation.llm.context or config.generator.context
         own = replace(config, generator=replace(config.generator, context=context))
-        yield inference_need("adapt-env", own, models.proposer, machine, proposed(config, guesses))
+        yield _inference_need("adapt-env", own, models.proposer, machine, proposed(config, guesses))
     count = (config.evaluation.tasks or guesses.held_out) * config.evaluation.rollouts_per_task
     longer = replace(config, env=replace(config.env, max_steps=config.evaluation.max_steps))
-    yield inference_need("evaluate", config, models.policy, machine, played(longer, guesses, count))
+    yield _inference_need("evaluate", config, models.policy, machine, played(longer, guesses, count))
 
 
 def reward_model_trains(config: Config) -> bool:
-    """Whether there are judgements of the run's own reward model, and it is to learn from them."""
+    """Whether the run's own reward model judges and is trained on its judgements."""
     return config.train_rm.enabled and config.judge.enabled and config.judge.trains
 
 
-def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
-    """Of a stage that samples. A server's own machine is not this one's to plan."""
+def _inference_need(stage: str, config: Config, shape: ModelShape, machine: Machine, tokens: Tokens) -> StageNeed:
+    """The need of a stage that samples. A server's machine is not part of the plan."""
     generator = config.generator
-    engines = engines_of(config, machine)
+    engines = _engines_of(config, machine)
     used = generator.tensor_parallel * engines if machine.gpus else 0
     here = generator.backend in ("transformers", "vllm")
     slots = generator.max_sequences * generator.context
@@ -158,7 +158,7 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         )
     elif here and generator.backend == "vllm" and machine.gpus:
         gpu, cache = budget, max(0.0, budget - weights - ENGINE)  # it takes its share, whatever it will hold
-        refusal = cache_refusal(stage, config, shape, machine, budget)
+        refusal = _cache_refusal(stage, config, shape, machine, budget)
     elif here and machine.gpus and gpu > machine.gpu_bytes:
         refusal = (
             f"{stage} needs {readable_bytes(gpu)} on a GPU of {readable_bytes(machine.gpu_bytes)}, most of it for "
@@ -177,19 +177,19 @@ def inference_need(stage: str, config: Config, shape: ModelShape, machine: Machi
         tokens=tokens.total,
         flops=read + written,
         seconds=read / (rate * machine.training_share) + written / (rate * machine.decoding_share),
-        refusal=refusal or host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
+        refusal=refusal or _host_refusal(stage, host, machine, "lower generator.max_sequences or generator.context"),
         parts=(weights, 0.0, cache) if here else (0.0, 0.0, 0.0),
     )
 
 
-def engines_of(config: Config, machine: Machine) -> int:
-    """Of `generator.data_parallel`; `auto`: as many as the machine's GPUs hold."""
+def _engines_of(config: Config, machine: Machine) -> int:
+    """The value of `generator.data_parallel`; `auto`: as many engines as the machine's GPUs hold."""
     asked = config.generator.data_parallel
     return max(1, machine.gpus // config.generator.tensor_parallel) if asked == "auto" else asked
 
 
-def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:
-    """Where vLLM's share does not hold the weights and one sequence of the whole context."""
+def _cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machine, budget: float) -> str:
+    """The refusal if vLLM's share does not hold the weights and one sequence of the full context."""
     generator = config.generator
 
     def room(parallel: int) -> int:
@@ -211,7 +211,7 @@ def cache_refusal(stage: str, config: Config, shape: ModelShape, machine: Machin
     )
 
 
-def warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
+def _warm_start_need(config: Config, models: Models, machine: Machine, guesses: Guesses) -> StageNeed:
     """The most that one of its trainings needs, and the time of all, in this process: in fp32, or only the adapter of a
     pretrained model, in the dtype of the loop's training.
     """
@@ -231,7 +231,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
         recompute = "" if sft.gradient_checkpointing else f"warm_start.{settings}.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
-            training_need(
+            _training_need(
                 "warm-start",
                 f"warm_start.{name}",
                 shape,
@@ -256,7 +256,7 @@ def warm_start_need(config: Config, models: Models, machine: Machine, guesses: G
     return replace(largest, tokens=tokens, flops=flops, seconds=seconds)
 
 
-def training_need(
+def _training_need(
     stage: str,
     key: str,
     shape: ModelShape,
@@ -268,7 +268,7 @@ def training_need(
     most: int | None = None,
     remedy: str = "",
 ) -> StageNeed:
-    """Of a stage that trains. `most`: tokens of a pass, where `config` does not say so; `remedy`: in place of
+    """The need of a training stage. `most`: tokens per pass, if `config` does not set them. `remedy`: replaces
     `training_remedy`.
     """
     cuda = machine.gpus > 0
@@ -285,12 +285,13 @@ def training_need(
             f"{stage} needs {readable_bytes(need)} on a GPU of {readable_bytes(machine.gpu_bytes)}; "
             f"{remedy or training_remedy(key, shape, config, launched, machine)}"
         )
-    # Of parts there is one model in all, and the first process has another, whole, for the export and the reference.
+    # If parts are read, there is one model in total, and the first process has a second, complete one for export and
+    # reference.
     here = min(launched.processes, machine.gpus) if launched.cluster else launched.processes
     copies = 2 if launched.reads_parts and not config.lora.rank else here
-    export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is never merged
+    export = 0 if config.lora.rank else BYTES[config.dtype] * shape.weights  # an adapter is not merged
     loaded = copies * LOADED * shape.weights
-    # The export is made when the activations are gone.
+    # The export is made after the activations are freed.
     host = here * CUDA_PROCESS + loaded if cuda else CPU_PROCESS + max(need, held.state + export)
     cut = replace(tokens, length=min(tokens.length, config.max_tokens))
     flops = training_flops(shape, cut, config)
@@ -303,7 +304,7 @@ def training_need(
         tokens=tokens.total,
         flops=flops,
         seconds=flops / rate,
-        refusal=refusal or host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),
+        refusal=refusal or _host_refusal(stage, host, machine, "take a machine with more memory or a smaller model"),
         parts=(held.state + held.copies, held.activations + held.output, 0.0),
     )
 
@@ -325,7 +326,7 @@ def training_remedy(key: str, shape: ModelShape, config: TrainConfig, launched: 
     return "take more or larger GPUs, or a smaller model"
 
 
-def host_refusal(stage: str, host: float, machine: Machine, remedy: str) -> str:
+def _host_refusal(stage: str, host: float, machine: Machine, remedy: str) -> str:
     if host <= machine.host_bytes:
         return ""
     return f"{stage} needs {readable_bytes(host)} of the host's {readable_bytes(machine.host_bytes)}; {remedy}"

@@ -1,9 +1,10 @@
-"""Sizes of Qwen2.5, Qwen3 and Qwen3.5 models, and how many weights they have, without torch.
+"""Sizes of Qwen2.5, Qwen3 and Qwen3.5 models, and their numbers of weights, without torch.
 
-    layer    H (Q + 2 K) + Q H + 3 H I + 2 H, of Qwen2 + (Q + 2 K) biases, of Qwen3 + 2 norms of the head's width
+    layer    H (Q + 2 K) + Q H + 3 H I + 2 H; for Qwen2 + (Q + 2 K) biases; for Qwen3 + 2 norms of the head's width
     gated    Qwen3.5's layer of full attention: H Q more, for the gate of its output
     linear   the other layers of Qwen3.5: H (2 A + 3 B + 2 N) + 4 (2 A + B) + 2 N + W + 3 H I + 2 H
     model    layers + V H + H, + V H if the output layer is not the embedding
+
 H: hidden, I: intermediate, Q and K: heads and key heads times the head's width, V: vocabulary; A and B: keys and values
 of linear attention, N: heads of its values, W: the width of one.
 """
@@ -21,12 +22,12 @@ from rla.errors import UserError
 from rla.models.checkpoint import check_model_folder
 from rla.training.cost import LayerSizes
 
-NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer, which its environment's texts decide: an upper guess
+NEW_VOCABULARY = 2000  # tokens of a new small model's tokenizer: an upper guess, because the environment's texts decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
-    """The layers with a state of fixed size (Gated DeltaNet), which keep no keys and values of earlier tokens."""
+    """The layers with a state of fixed size (Gated DeltaNet), which do not keep keys and values of earlier tokens."""
 
     layers: int
     key_heads: int
@@ -35,7 +36,7 @@ class LinearAttention:
     kernel: int = 4
 
     def weights(self, hidden: int) -> int:
-        """Of one layer, without its feed-forward part and norms."""
+        """Weights of one layer, without its feed-forward part and norms."""
         keys, values = self.key_heads * self.width, self.value_heads * self.width
         projections = hidden * (2 * keys + 3 * values + 2 * self.value_heads)
         return projections + self.kernel * (2 * keys + values) + 2 * self.value_heads + self.width
@@ -44,7 +45,7 @@ class LinearAttention:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """A causal language model; `width`: of a head, `bias`: of queries, keys and values, `head_norms`: of Qwen3.
-    `linear`: which of the layers have linear attention; the others then gate the output of theirs.
+    `linear`: the layers that have linear attention; the others then gate their output.
     """
 
     name: str
@@ -62,12 +63,12 @@ class ModelShape:
 
     @property
     def attending(self) -> int:
-        """Layers in which a token sees every earlier one."""
+        """The number of layers in which a token sees every earlier one."""
         return self.layers - (self.linear.layers if self.linear else 0)
 
     @property
     def sizes(self) -> LayerSizes:
-        """On which activations depend."""
+        """The sizes that activations depend on."""
         return LayerSizes(self.layers, self.hidden, self.intermediate, self.queries, self.keys)
 
     @property
@@ -80,7 +81,7 @@ class ModelShape:
 
     @property
     def layer_weights(self) -> int:
-        """Of one layer with full attention."""
+        """Weights of one layer with full attention."""
         gate = self.linear is not None
         projections = self.hidden * ((2 + gate) * self.queries + 2 * self.keys + 3 * self.intermediate)
         biases = (self.queries + 2 * self.keys) * self.bias
@@ -88,7 +89,7 @@ class ModelShape:
 
     @property
     def block_weights(self) -> int:
-        """Of all layers."""
+        """Weights of all layers."""
         if self.linear is None:
             return self.layers * self.layer_weights
         other = self.linear.weights(self.hidden) + self.hidden * (3 * self.intermediate + 2)
@@ -96,7 +97,7 @@ class ModelShape:
 
     @property
     def outer_weights(self) -> int:
-        """Of embedding, last norm and output layer."""
+        """Weights of the embedding, the last norm and the output layer."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
     @property
@@ -105,11 +106,11 @@ class ModelShape:
 
     @property
     def tensors(self) -> int:
-        """Parameters by name, of a model without linear attention."""
+        """The number of named parameters, for a model without linear attention."""
         return self.layers * (9 + 3 * self.bias + 2 * self.head_norms) + (2 if self.tied else 3)
 
     def adapter_weights(self, rank: int) -> int:
-        """Of a LoRA adapter on all linear layers of the blocks: rank (inputs + outputs) for each."""
+        """Weights of a LoRA adapter on all linear layers of the blocks: rank (inputs + outputs) for each."""
         ends = 2 * (self.hidden + self.queries) + 2 * (self.hidden + self.keys)
         found = self.layers * 3 * (self.hidden + self.intermediate)
         if self.linear is None:
@@ -119,7 +120,7 @@ class ModelShape:
         return rank * (found + self.attending * (ends + self.queries) + self.linear.layers * mixed)
 
     def cache_bytes(self, dtype_bytes: int) -> int:
-        """Keys and values of one token."""
+        """Bytes of the keys and values of one token."""
         return 2 * self.attending * self.keys * dtype_bytes
 
 
@@ -131,7 +132,7 @@ def _qwen(
     third: bool = False,
     value_heads: int = 0,
 ) -> ModelShape:
-    """`value_heads`: of linear attention, which three of four layers of Qwen3.5 have."""
+    """`value_heads`: of the linear attention in three of four layers of Qwen3.5."""
     hidden, intermediate, layers, heads, key_heads, width, vocabulary = sizes
     return ModelShape(
         name=name,
@@ -149,7 +150,7 @@ def _qwen(
     )
 
 
-# As their config.json has them: hidden, intermediate, layers, heads, key heads, width, vocabulary.
+# From their config.json: hidden, intermediate, layers, heads, key heads, width, vocabulary.
 SHAPES = {
     shape.name: shape
     for shape in (
@@ -177,8 +178,9 @@ SHAPES = {
 
 
 def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> ModelShape:
-    """The shape of `model.policy` or another configured model: a name of the table, a hub id that begins with one, a
-    folder with a config.json, or `init`, a new model of the section `model`. Raises UserError that names `key`.
+    """The shape of `model.policy` or another configured model. `source` is a name in the table, a hub id that begins
+    with one, a folder with a config.json, or `init`, a new model of the section `model`. Raises UserError that names
+    `key`.
     """
     if source == "init":
         return new_shape(new)
@@ -201,15 +203,15 @@ def model_shape_of(source: str, *, new: ModelConfig, key: str, option: str) -> M
 
 
 def new_shape(model: ModelConfig) -> ModelShape:
-    """Of `rla init-model`."""
+    """The shape that `rla init-model` makes."""
     width = model.hidden_size // model.heads
     sizes = (model.hidden_size, model.intermediate_size, model.layers, model.heads, max(1, model.heads // 2), width)
     return _qwen("init", (*sizes, NEW_VOCABULARY), tied=True, third=True)
 
 
 def shape_of_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
-    """Of a Hugging Face config.json of the Qwen2, Qwen3, Qwen3.5 or Llama kind; of a model that also sees pictures, the
-    part that reads text. Raises UserError for a missing size, and for a mixture of experts.
+    """The shape from a Hugging Face config.json of a Qwen2, Qwen3, Qwen3.5 or Llama model; for a model with a vision
+    encoder, of its text part. Raises UserError for a missing size and for a mixture of experts.
     """
     tied = bool(config.get("tie_word_embeddings", False))
     config = config.get("text_config") or config

@@ -1,4 +1,4 @@
-"""The plan of a run as tables for people."""
+"""The plan of a run as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, Ta
 from rla_study.planning.plan import Machine, Models, StageNeed, reward_model_trains
 from rla_study.planning.work import Guesses
 
-SHARDED = ("rollout", "score-steps")  # stages whose tokens lie in shards
+SHARDED = ("rollout", "score-steps")  # stages whose tokens are stored in shards
 
 
 def model_table(config: Config, models: Models) -> Table:
@@ -30,9 +30,9 @@ def model_table(config: Config, models: Models) -> Table:
 
 
 def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
-    """Of the policy and of the reward model."""
+    """The checkpoints of the policy and of the reward model."""
     return [
-        checkpoint_bytes(shape, train, trains=trains, warm=taught_at_first(config, option))
+        checkpoint_bytes(shape, train, trains=trains, warm=_taught_at_first(config, option))
         for option, shape, train, trains in (
             ("policy", models.policy, config.train_policy, config.train_policy.enabled),
             ("rm", models.reward, config.train_rm, reward_model_trains(config)),
@@ -40,7 +40,7 @@ def both_checkpoints(config: Config, models: Models) -> list[CheckpointBytes]:
     ]
 
 
-def taught_at_first(config: Config, option: str) -> Taught:
+def _taught_at_first(config: Config, option: str) -> Taught:
     """What the warm start teaches the policy, or the reward model (`rm`)."""
     if not config.warm_start.enabled:
         return "nothing"
@@ -56,14 +56,14 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
             readable_bytes(one.host) if one.host else ABSENT,
             f"{one.tokens / 1e6:,.2f}" if one.host else ABSENT,
             f"{one.flops / 1e15:,.2f}" if one.host else ABSENT,
-            readable_seconds(one.seconds) if one.host else ABSENT,
+            _readable_seconds(one.seconds) if one.host else ABSENT,
         )
         for one in needs
     )
     total = sum(one.seconds for one in needs if one.stage not in ("warm-start", "evaluate"))
     where = "a GPU" if machine.gpus else "of the CPU"
     note = (
-        f"an iteration without evaluation: {readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
+        f"an iteration without evaluation: {_readable_seconds(total)} at {machine.flops / 1e12:g} TFLOP/s {where}, of "
         f"which training and prompts reach {machine.training_share:g} and sampled tokens {machine.decoding_share:g}; "
         f"guessed: prompts of {guesses.prompt} tokens, observations of {guesses.observation}, replies of "
         f"{guesses.reply:g} max_tokens, episodes of {guesses.steps:g} env.max_steps"
@@ -74,7 +74,7 @@ def stage_table(needs: Sequence[StageNeed], machine: Machine, guesses: Guesses) 
 
 
 def planned_disk(config: Config, models: Models, needs: Sequence[StageNeed], *, iterations: int) -> RunBytes:
-    """Of the whole run."""
+    """The disk space of the whole run."""
     tokens = sum(one.tokens for one in needs if one.stage in SHARDED)
     return run_bytes(
         both_checkpoints(config, models),
@@ -99,7 +99,7 @@ def disk_table(disk: RunBytes, config: CheckpointsConfig, *, iterations: int) ->
 
 
 def disk_refusal(disk: RunBytes, config: CheckpointsConfig, free: float) -> list[str]:
-    """Why the run does not fit into `free` bytes (0: not asked), with the change that saves most."""
+    """The reason why the run does not fit into `free` bytes (0: unlimited), with the change that saves most."""
     if not free or disk.pruned <= free:
         return []
     if not config.keep:
@@ -111,7 +111,7 @@ def disk_refusal(disk: RunBytes, config: CheckpointsConfig, free: float) -> list
     return [f"the run needs {readable_bytes(disk.pruned)} of {readable_bytes(free)} on the disk; {remedy}"]
 
 
-def readable_seconds(seconds: float) -> str:
+def _readable_seconds(seconds: float) -> str:
     """`90 s`, `12 min`, `3.4 h`."""
     if seconds < 120:
         return f"{seconds:.0f} s"

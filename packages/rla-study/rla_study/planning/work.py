@@ -1,8 +1,9 @@
 """Tokens, FLOPs and time of the stages of an iteration, from the parameters' limits and stated guesses.
 
-    forward    2 (weights of the layers) a token, 2 H V a token with logits, 4 L Q a pair of tokens that attend
+    forward    2 (weights of the layers) per token, 2 H V per token with logits, 4 L Q per pair of tokens that attend
     training   3 forward passes, one more with gradient checkpointing, one for each of reference and `old: trainer`
-Only an episode says how long it is: `Guesses` are the shares of the limits that an average one uses.
+
+The length of episodes is unknown before they are played: `Guesses` gives the average as shares of the limits.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from rla_study.planning.shapes import ModelShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """What no shape says. `reply` and `steps`: shares of `max_tokens` and `env.max_steps`; all others in tokens."""
+    """Quantities that shapes do not determine. `reply` and `steps`: shares of `max_tokens` and `env.max_steps`; all
+    others in tokens.
+    """
 
-    prompt: int = 1000  # the first prompt of an episode, without what follows
-    observation: int = 100  # of a step
+    prompt: int = 1000  # the first prompt of an episode, without later turns
+    observation: int = 100  # per step
     reply: float = 0.25
     steps: float = 0.5
-    held_out: int = 140  # tasks of an evaluation where evaluation.tasks is 0
+    held_out: int = 140  # tasks of an evaluation if evaluation.tasks is 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """`read`: tokens that are computed as prompts, or trained on; `written`: sampled ones, or those with a loss;
+    """`read`: tokens that are computed as prompts, or trained on. `written`: tokens that are sampled, or have a loss.
     `length`: of an average sequence.
     """
 
@@ -46,7 +49,7 @@ def episode_steps(config: Config, guesses: Guesses) -> int:
 
 
 def played(config: Config, guesses: Guesses, episodes: int) -> Tokens:
-    """Of so many episodes. With a growing dialogue each token is read once; a window's prompts are read anew."""
+    """Tokens of `episodes` episodes. A growing dialogue reads each token once, a window its whole prompt per step."""
     steps, reply = episode_steps(config, guesses), guesses.reply * config.policy.max_tokens
     written = steps * reply
     if config.policy.history == "full":
@@ -57,7 +60,7 @@ def played(config: Config, guesses: Guesses, episodes: int) -> Tokens:
 
 
 def judged(config: Config, guesses: Guesses, units: float) -> Tokens:
-    """Of so many steps, or tasks, each asked about `judge.votes` times: its prompt is read once."""
+    """Tokens of judging `units` steps or tasks, each with `judge.votes` votes; the prompt is read once."""
     if not config.judge.enabled:
         return Tokens(read=0, written=0, length=0)
     reply = guesses.reply * config.judge.max_tokens
@@ -68,7 +71,7 @@ def judged(config: Config, guesses: Guesses, units: float) -> Tokens:
 
 
 def proposed(config: Config, guesses: Guesses) -> Tokens:
-    """Of critiques and edits by a language model."""
+    """Tokens of critiques and edits by a language model."""
     own = config.adaptation.llm
     asked = config.adaptation.max_tasks if config.adaptation.enabled and config.adaptation.proposer == "llm" else 0
     critique, edits = guesses.reply * own.max_tokens, config.adaptation.proposals_per_task
@@ -78,14 +81,14 @@ def proposed(config: Config, guesses: Guesses) -> Tokens:
 
 
 def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
-    """Logits are computed of sampled tokens alone; a token attends to half of its sequence on average."""
+    """Logits are computed for sampled tokens only; a token attends to half of its sequence on average."""
     layers = 2.0 * shape.block_weights * tokens.total
     attention = 4.0 * shape.attending * shape.queries * tokens.total * tokens.length / 2
     return layers + attention + 2.0 * shape.hidden * shape.vocabulary * tokens.written
 
 
 def training_flops(shape: ModelShape, tokens: Tokens, config: TrainConfig) -> float:
-    """Of all updates of an iteration. Frozen weights have no gradient: two forward passes in place of three."""
+    """FLOPs of all updates of an iteration. Frozen weights have no gradient: two forward passes in place of three."""
     forward = inference_flops(shape, tokens)
     once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old == "trainer")
     scored = int(once) + int(config.old == "trainer")

@@ -1,4 +1,4 @@
-"""`rla timeline`: which device did which stage when, in the terminal, as a figure or as JSON."""
+"""`rla timeline`: which device ran which stage when, in the terminal, as a figure or as JSON."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def timeline(
     as_json: Annotated[bool, typer.Option("--json", help="All numbers, as JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a figure to this file instead.")] = None,
 ) -> None:
-    """Draw which GPU (or CPU) did which stage when, with the share of time in which nothing ran, and GPU hours.
+    """Draw which GPU (or CPU) ran which stage when, with the share of idle time, and GPU hours.
 
     Example: rla timeline runs/alfworld-tiny --price 2.5
     """
-    guard(lambda: print_timeline(run, price=price, as_json=as_json, svg=svg))
+    guard(lambda: _print_timeline(run, price=price, as_json=as_json, svg=svg))
 
 
-def print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
+def _print_timeline(run: Path | None, *, price: float | None, as_json: bool, svg: Path | None) -> None:
     """Raises UserError for a folder without times."""
     from rla.errors import UserError
     from rla.pipeline.plan import existing_run, stored_runs

@@ -1,7 +1,7 @@
 """A timeline as coloured lines of a terminal, as a figure, and in a few sentences.
 
-Each line is a device, or a slice of a stage on it; stages that ran there at the same time take a line more. Time is cut
-into columns, and a column shows the stage that has most of it. `#3` stands where iteration 3 begins.
+Each line is a device, or a slice of a stage on it; stages that overlap on a device take several lines. Time is cut into
+columns, and a column shows the stage that fills most of it. `#3` marks the begin of iteration 3.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ STAGES_DRAWN = {
 OTHER = ("+", "#9a9a9a")
 NOTHING = "."
 UNITS = ((1.0, "s"), (60.0, "min"), (HOUR, "h"), (24 * HOUR, "d"))
-STEPS = (1, 2, 5, 10, 15, 20, 30)  # of a unit, between two marks of the axis
-BARS, FINEST = 6000, 1000  # of a figure, in all; columns at most
-MARKS = 24  # iterations that a figure names, about
+STEPS = (1, 2, 5, 10, 15, 20, 30)  # units between two marks of the axis
+BARS, FINEST = 6000, 1000  # bars of a figure, and columns at most
+MARKS = 24  # iterations that a figure labels, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One line of the drawing. No two spans of it overlap."""
+    """One line of the drawing; its spans do not overlap."""
 
     label: str
     spans: tuple[Span, ...]
 
 
 def lanes(found: Timeline) -> list[Lane]:
-    """By device, then by slice, then as many as overlapping stages need."""
+    """By device, then by slice, then as many lanes as overlapping stages need."""
     hosts = {span.device.host for span in found.spans}
 
     def place(span: Span) -> tuple[Any, ...]:
@@ -58,19 +58,19 @@ def lanes(found: Timeline) -> list[Lane]:
     made = []
     for _, group in groupby(sorted(found.spans, key=lambda span: (place(span), span.start)), key=place):
         spans = list(group)
-        label = named_device(spans[0].device, host=len(hosts) > 1)
+        label = _named_device(spans[0].device, host=len(hosts) > 1)
         if spans[0].part and spans[0].device.name == CPU:
             label += f" {spans[0].part}"
-        made += [Lane(label=label, spans=tuple(row)) for row in rows_apart(spans)]
+        made += [Lane(label=label, spans=tuple(row)) for row in _rows_apart(spans)]
     return made
 
 
-def named_device(device: Device, *, host: bool) -> str:
+def _named_device(device: Device, *, host: bool) -> str:
     return f"{device.host or '?'} {device.name}" if host else device.name
 
 
-def rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans in order of their starts, in as few rows as hold them without overlap."""
+def _rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
+    """Spans in order of their starts, in as few rows as possible without overlap."""
     rows: list[list[Span]] = []
     for span in spans:
         row = next((row for row in rows if row[-1].end <= span.start), None)
@@ -81,8 +81,8 @@ def rows_apart(spans: Sequence[Span]) -> list[list[Span]]:
     return rows
 
 
-def columns_of(lane: Lane, *, start: float, end: float, count: int) -> list[str | None]:
-    """The stage that has most of each of `count` columns of the time from `start` to `end`; None where none ran."""
+def _columns_of(lane: Lane, *, start: float, end: float, count: int) -> list[str | None]:
+    """The stage that fills most of each of `count` columns of the time from `start` to `end`; None if none ran."""
     width = (end - start) / count or 1.0
     shares: list[dict[str, float]] = [{} for _ in range(count)]
     for span in lane.spans:
@@ -95,18 +95,18 @@ def columns_of(lane: Lane, *, start: float, end: float, count: int) -> list[str 
     return [max(share, key=lambda stage: share[stage]) if share else None for share in shares]
 
 
-def stage_look(stage: str) -> tuple[str, str]:
+def _stage_look(stage: str) -> tuple[str, str]:
     return STAGES_DRAWN.get(stage, OTHER)
 
 
-def stages_of(found: Timeline) -> list[str]:
-    """Those that ran, in the order of the loop; others last."""
+def _stages_of(found: Timeline) -> list[str]:
+    """The stages that ran, in the order of the loop; others last."""
     there = {span.stage for span in found.spans}
     return [*(stage for stage in STAGES_DRAWN if stage in there), *sorted(there - STAGES_DRAWN.keys())]
 
 
 def timeline_lines(found: Timeline, *, width: int) -> Iterator[Text]:
-    """Lines of rich: where iterations begin, each lane, the axis, and what the letters mean."""
+    """Lines of rich: the begins of iterations, each lane, the axis, and the legend."""
     from rich.text import Text
 
     made = lanes(found)
@@ -116,20 +116,20 @@ def timeline_lines(found: Timeline, *, width: int) -> Iterator[Text]:
         yield Text(" " * margin + marks, style="dim")
     for lane in made:
         line = Text(printable(lane.label).ljust(margin))
-        for stage in columns_of(lane, start=found.start, end=found.end, count=count):
-            letter, colour = stage_look(stage) if stage else (NOTHING, "")
+        for stage in _columns_of(lane, start=found.start, end=found.end, count=count):
+            letter, colour = _stage_look(stage) if stage else (NOTHING, "")
             line.append(letter, style=f"#ffffff on {colour}" if stage else "dim")
         yield line
     yield Text(" " * margin + axis_text(found.wall, count))
     legend = Text()
-    for stage in stages_of(found):
-        letter, colour = stage_look(stage)
+    for stage in _stages_of(found):
+        letter, colour = _stage_look(stage)
         legend.append(letter, style=f"#ffffff on {colour}").append(f" {printable(stage)}   ")
     yield legend.append(f"{NOTHING} idle", style="dim")
 
 
-def iteration_starts(found: Timeline) -> dict[int, float]:
-    """Iteration -> when its first stage of the loop began, seconds after the first start of all."""
+def _iteration_starts(found: Timeline) -> dict[int, float]:
+    """Iteration -> start of its first stage of the loop, in seconds after the first start of all."""
     starts: dict[int, float] = {}
     for span in found.spans:
         if span.stage in LOOP:
@@ -138,9 +138,9 @@ def iteration_starts(found: Timeline) -> dict[int, float]:
 
 
 def iteration_text(found: Timeline, count: int) -> str:
-    """`#1      #2      #3` above the columns where iterations begin, as many as have room."""
+    """`#1      #2      #3` above the columns in which iterations begin, as many as have room."""
     line = ""
-    for iteration, second in iteration_starts(found).items():
+    for iteration, second in _iteration_starts(found).items():
         place = min(int(second / found.wall * count), count - 1) if found.wall else 0
         if place >= len(line) + bool(line) and place + len(f"#{iteration}") <= count:
             line = f"{line.ljust(place)}#{iteration}"
@@ -148,7 +148,7 @@ def iteration_text(found: Timeline, count: int) -> str:
 
 
 def axis_text(wall: float, count: int) -> str:
-    """`0      10      20 min`: marks below the columns that they stand for."""
+    """`0      10      20 min`: marks below their columns."""
     step, unit, name = axis_marks(wall, max(1, min(8, (count + 2) // 3)))
     line, number = "", 0
     while (place := round(number * step * unit / wall * count) if wall else 0) < count:
@@ -164,7 +164,7 @@ def axis_text(wall: float, count: int) -> str:
 
 
 def axis_marks(wall: float, most: int = 8) -> tuple[int, float, str]:
-    """Step, unit in seconds and its name, so that there are at most so many marks."""
+    """Step, unit in seconds and the unit's name, so that there are at most `most` marks."""
     for unit, name in UNITS:
         for step in STEPS:
             if wall <= most * step * unit:
@@ -174,7 +174,7 @@ def axis_marks(wall: float, most: int = 8) -> tuple[int, float, str]:
 
 
 def timeline_svg(found: Timeline) -> str:
-    """The same as a figure, an <svg> element."""
+    """The timeline as a figure, an <svg> element."""
     made = lanes(found)
     _, unit, name = axis_marks(found.wall)
     count = max(100, min(FINEST, BARS // len(made)))
@@ -183,22 +183,22 @@ def timeline_svg(found: Timeline) -> str:
     def draw(axes: Any) -> None:
         from matplotlib.ticker import AutoLocator
 
-        for stage in stages_of(found):
-            axes.broken_barh([], (0, 0), color=stage_look(stage)[1], label=stage)  # its line of the legend
+        for stage in _stages_of(found):
+            axes.broken_barh([], (0, 0), color=_stage_look(stage)[1], label=stage)  # its entry in the legend
         for row, lane in enumerate(made):
             column = 0
-            for held, run in groupby(columns_of(lane, start=found.start, end=found.end, count=count)):
+            for held, run in groupby(_columns_of(lane, start=found.start, end=found.end, count=count)):
                 length = len(list(run))
                 if held:
-                    axes.broken_barh([(column * width, length * width)], (row - 0.4, 0.8), color=stage_look(held)[1])
+                    axes.broken_barh([(column * width, length * width)], (row - 0.4, 0.8), color=_stage_look(held)[1])
                 column += length
-        starts = iteration_starts(found)
+        starts = _iteration_starts(found)
         for iteration in list(starts)[:: 1 + len(starts) // MARKS]:
             axes.text(starts[iteration] / unit, -0.55, f"#{iteration}", fontsize=7, color="0.3", va="bottom")
         axes.set(xlim=(0, found.wall / unit or 1), ylim=(len(made) - 0.5, -1.0), xlabel=name)
         axes.set_yticks(range(len(made)))
         for label, lane in zip(axes.set_yticklabels([lane.label for lane in made]), made, strict=True):
-            label.set_parse_math(False)  # a host may be called anything
+            label.set_parse_math(False)  # a host may have any name, so no math markup
             label.set_text(lane.label)
         axes.xaxis.set_major_locator(AutoLocator())
         axes.grid(visible=False, axis="y")
@@ -212,10 +212,10 @@ def timeline_svg(found: Timeline) -> str:
 def told_timeline(found: Timeline, *, price: float | None = None) -> list[str]:
     """Wall time, idle shares, GPU hours and, with a price, the cost. Raises UserError as `costs` does."""
     devices = found.devices
-    names = {device: named_device(device, host=len({one.host for one in devices}) > 1) for device in devices}
+    names = {device: _named_device(device, host=len({one.host for one in devices}) > 1) for device in devices}
     idle = ", ".join(f"{name} {100 * found.idle_share(device):.1f}%" for device, name in names.items())
     lines = [
-        f"wall time {span_text(found.wall)}; in {100 * found.idle_share():.1f}% of it no stage ran",
+        f"wall time {_span_text(found.wall)}; in {100 * found.idle_share():.1f}% of it no stage ran",
         f"idle by device: {idle}",
     ]
     if found.gpus:
@@ -228,7 +228,7 @@ def told_timeline(found: Timeline, *, price: float | None = None) -> list[str]:
     return lines
 
 
-def span_text(seconds: float) -> str:
+def _span_text(seconds: float) -> str:
     """`4.2 s`, `12 min`, `3.1 h`."""
     if seconds < 120:
         return f"{seconds:.1f} s"

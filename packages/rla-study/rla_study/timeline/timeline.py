@@ -1,13 +1,13 @@
-"""Which device did which stage of which iteration when, from the times of stage calls (`<run>/timings/`).
+"""Which device ran which stage of which iteration when, from the times of stage calls (`<run>/timings/`).
 
-A device is a GPU of a host, or the CPU of a host for calls that used no GPU. Calls that made nothing, those of the
-report, and those of outputs that were replaced since are left out. A call that was killed has left no record.
+A device is a GPU of a host, or the CPU of a host for calls that used no GPU. Calls without results, calls of the
+report, and calls whose outputs were replaced later are left out. A killed call has left no record.
 
-| figure | what it is |
+| figure | meaning |
 |---|---|
 | wall | from the start of the first call to the end of the last one |
 | busy, of a device | the union of its calls: stages that ran at the same time count once |
-| idle share | of the wall time in which no stage ran at all; of a device, in which none ran on it |
+| idle share | the share of the wall time in which no stage ran; of a device, in which none ran on it |
 | GPU hours, busy and wall | the busy time of all GPUs; all GPUs times the wall time |
 """
 
@@ -25,12 +25,12 @@ from rla.text import one_line
 
 CPU = "CPU"
 HOUR = 3600.0
-LABEL = 40  # characters of a name that a record holds
+LABEL = 40  # characters of a name in a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Device:
-    """`name`: `GPU 2`, or `CPU`. `model`: what the GPU is, empty where that is not known."""
+    """`name`: `GPU 2`, or `CPU`. `model`: the GPU's model, empty if unknown."""
 
     host: str
     name: str
@@ -80,7 +80,7 @@ class Timeline:
         return [device for device in self.devices if device.is_gpu]
 
     def busy(self, *devices: Device) -> float:
-        """Seconds in which a stage ran on one of the devices; on any where none is named."""
+        """Seconds in which a stage ran on one of the devices, or on any device if none is named."""
         return union_seconds((one.start, one.end) for one in self.spans if not devices or one.device in devices)
 
     def idle_share(self, *devices: Device) -> float:
@@ -96,7 +96,7 @@ class Timeline:
 
 
 def timed_calls(run: Path) -> list[TimedCall]:
-    """All calls that made what lies there now, in the order in which they started."""
+    """All calls that made the current outputs, in the order in which they started."""
     found = [call for file in (run / "timings").glob("*.json") for call in calls_of(file)]
     found.sort(key=lambda call: call.started)
     last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
@@ -104,13 +104,13 @@ def timed_calls(run: Path) -> list[TimedCall]:
 
 
 def device_order(device: Device) -> tuple[str, bool, int, str]:
-    """GPUs of a host by number, its CPU last."""
+    """Sort key: GPUs of a host by number, its CPU last."""
     digits = "".join(sign for sign in device.name if sign.isascii() and sign.isdigit())
     return device.host, not device.is_gpu, int(digits[:9] or 0), device.name
 
 
 def union_seconds(found: Iterable[tuple[float, float]]) -> float:
-    """How long the union of intervals is."""
+    """The length of the union of intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(found):
         total += max(0.0, end - max(start, reached))
@@ -119,16 +119,16 @@ def union_seconds(found: Iterable[tuple[float, float]]) -> float:
 
 
 def timeline_of(run: Path) -> Timeline | None:
-    """None where no call of the run that made something was timed."""
+    """The timeline of a run; None if no call that made its outputs was timed."""
     calls = [call for call in timed_calls(run) if call.made and 0 <= call.seconds < float("inf")]
-    spans = [span for call in without_starters(calls) for span in spans_of(call)]
+    spans = [span for call in _without_starters(calls) for span in _spans_of(call)]
     return (
         Timeline(spans=tuple(sorted(spans, key=lambda span: (span.start, span.device, span.stage)))) if spans else None
     )
 
 
-def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
-    """Without calls that had their slices made by workers, whose own records say more."""
+def _without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
+    """Without calls whose slices were made by workers, because the workers' own records say more."""
     slices: dict[tuple[str, int], list[float]] = {}
     for call in calls:
         if call.part:
@@ -139,8 +139,8 @@ def without_starters(calls: Sequence[TimedCall]) -> Iterator[TimedCall]:
             yield call
 
 
-def spans_of(call: TimedCall) -> Iterator[Span]:
-    """A span for each device of the call, or several where it used one now and then."""
+def _spans_of(call: TimedCall) -> Iterator[Span]:
+    """A span for each device of the call, or several if it used a device with interruptions."""
     whole = (call.started, call.started + call.seconds)
     for one in call.devices or [TimedDevice(gpu="")]:
         device = Device(
@@ -160,7 +160,7 @@ def spans_of(call: TimedCall) -> Iterator[Span]:
 
 
 def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, Any]:
-    """All numbers; times in seconds, starts since the first one. `price`: of one GPU for one hour."""
+    """All numbers; times in seconds, starts relative to the first one. `price`: of one GPU for one hour."""
     devices = found.devices
     return {
         "started": datetime.fromtimestamp(found.start, UTC).isoformat(timespec="seconds"),
@@ -196,11 +196,9 @@ def timeline_json(found: Timeline, *, price: float | None = None) -> dict[str, A
 
 
 def costs(found: Timeline, price: float) -> dict[str, float]:
-    """What the GPUs cost, if they are paid for all the wall time, and if for the busy time alone. Raises UserError
-    where no call used one.
-    """
+    """The GPUs' cost, for all the wall time and for the busy time alone. Raises UserError if no call used a GPU."""
     if not found.gpus:
-        raise UserError("--price is that of a GPU, and no call of this run says that it used one; leave --price out")
+        raise UserError("--price is for GPUs, and no call of this run has used one; leave --price out")
     return {
         "price_per_gpu_hour": price,
         "cost_wall": round(price * found.wall_gpu_hours, 2),

@@ -1,4 +1,4 @@
-"""`rla export` writes a run's episodes for other programs; `rla view` exports what is new for Inspect and shows it."""
+"""`rla export` writes a run's episodes for other programs; `rla view` exports new ones for Inspect and shows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rla.config import Config
 
 INSPECT = "inspect"
-PORT = 7575  # Inspect's own
+PORT = 7575  # Inspect's default
 Params = Annotated[
     Path | None, typer.Option(help="Parameters; the run's config.yaml, else ./params.yaml.", show_default=False)
 ]
@@ -30,15 +30,14 @@ def export(
     split: Annotated[str | None, typer.Option(help="Only evaluations on this held-out split.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Write here instead of <run>/inspect, or of the package's own place."),
+        typer.Option(metavar="PATH", help="Write here instead of <run>/inspect or the package's default path."),
     ] = None,
     params: Params = None,
     set_: Overrides = None,
 ) -> None:
-    """Write episodes as logs of Inspect, one for each iteration and each evaluation. What has not changed stays.
+    """Write episodes as logs of Inspect, one for each iteration and each evaluation. Unchanged logs are kept.
 
-    Any other `--to` writes one evaluation, by default the last, as an installed package does
-    (`rla.pipeline.context`).
+    Any other `--to` writes one evaluation, by default the last, through an installed package (`rla.pipeline.context`).
 
     Example: rla export --to inspect --run runs/alfworld-tiny --iteration 3
     """
@@ -49,7 +48,7 @@ def export(
 
         place, config = run_and_config(run, params, set_)
         if to != INSPECT:
-            typer.echo("\n".join(lines_of_package(to, place, config, iteration or [], split, out)))
+            typer.echo("\n".join(_lines_of_package(to, place, config, iteration or [], split, out)))
             return
         folder = out or exported_folder(place)
         changed = export_new(place, config, folder, iterations=iteration or (), split=split)
@@ -67,20 +66,20 @@ def view(
     params: Params = None,
     set_: Overrides = None,
 ) -> None:
-    """Show all episodes of a run in Inspect's viewer, also while the run goes on: what is new is added until Ctrl-C.
+    """Show all episodes of a run in Inspect's viewer, even while the run goes on: new ones are added until Ctrl-C.
 
     Example: rla view runs/alfworld-tiny
     """
 
     def call() -> None:
         place, config = run_and_config(run, params, set_)
-        with contextlib.suppress(KeyboardInterrupt):  # how a server ends
-            serve_run(place, config, port) if bundle is None else bundle_run(place, config, bundle)
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the server
+            _serve_run(place, config, port) if bundle is None else _bundle_run(place, config, bundle)
 
     guard(call)
 
 
-def lines_of_package(
+def _lines_of_package(
     to: str, run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
 ) -> list[str]:
     from rla.errors import UserError
@@ -99,7 +98,7 @@ def exported_folder(run: Path) -> Path:
     return artifact(run, "inspect", 0)
 
 
-def bundle_run(run: Path, config: Config, site: Path) -> None:
+def _bundle_run(run: Path, config: Config, site: Path) -> None:
     from rla_study.viewing.inspect_folder import export_new, new_site, write_site
 
     new_site(site)
@@ -108,15 +107,15 @@ def bundle_run(run: Path, config: Config, site: Path) -> None:
     typer.echo(f"{site}: a static site; serve it with `python -m http.server --directory {site}`")
 
 
-def serve_run(run: Path, config: Config, port: int) -> None:
-    """Export, serve, and export again what becomes new."""
+def _serve_run(run: Path, config: Config, port: int) -> None:
+    """Export, serve, and export again when there is something new."""
     from rla_study.viewing.inspect_folder import Following, export_new
     from rla_study.viewing.inspect_server import HOST, follow, refuse_taken, viewer
 
     folder = exported_folder(run)
     refuse_taken(port)
     export_new(run, config, folder, waiting=True)
-    folder.mkdir(exist_ok=True)  # where there is no log yet
+    folder.mkdir(exist_ok=True)  # if there is no log yet
     with viewer(folder, port) as server:
         typer.echo(f"http://{HOST}:{port} shows {run}; Ctrl-C ends it")
         follow(server, Following(run=run, config=config, folder=folder, say=typer.echo))

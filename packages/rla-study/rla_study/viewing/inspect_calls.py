@@ -1,10 +1,10 @@
-"""Calls of a tool in a log of Inspect: tool calls of the assistant, and one message of the tool with their results.
+"""Calls of a tool in a log of Inspect: tool calls of the assistant, and one tool message with their results.
 
     assistant   the reply as it was sampled, calls included; its tool calls have the program as the argument `code`
-    tool        what all calls of the reply gave, as it was observed; `ended` in its metadata says how each ended
+    tool        the results of all calls of the reply, as observed; `ended` in its metadata says how each call ended
 
-A call that could not be read is named `unreadable` and has the fault as its parse error. All of it is text of a model:
-control characters become blanks.
+A call that could not be parsed is named `unreadable` and has the fault as its parse error. All of this is text of a
+model, so control characters become blanks.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from rla.text import printable
 
 
 def inspect_calls(episode: str, step: ShownStep) -> list[Any] | None:
-    """The calls of a reply, which stand in its text, too. The viewer folds them."""
+    """The tool calls of a reply, whose text contains them as well. The viewer folds them."""
     from inspect_ai.tool import ToolCall
 
     return [
         ToolCall(
             id=f"{episode}-{step.index}-call-{number}",
             function=printable(call.name) or "unreadable",
-            arguments={printable(name): shown_argument(value) for name, value in call.arguments.items()},
+            arguments={printable(name): _shown_argument(value) for name, value in call.arguments.items()},
             parse_error=printable(call.fault) or None,
         )
         for number, call in enumerate(step.calls)
     ] or None
 
 
-def shown_argument(value: Any) -> str:
-    """Programs are texts; whatever else a model has written is shown as JSON."""
+def _shown_argument(value: Any) -> str:
+    """A program as it is; any other argument that a model wrote as JSON."""
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def told_result_of(episode: str, step: ShownStep, text: str) -> Any:
-    """The results of all calls of a reply in one message, that of its first call: they were observed as one text."""
+    """The results of all calls of a reply in one message, the first call's: they were observed as one text."""
     from inspect_ai.model import ChatMessageTool
 
     first = inspect_calls(episode, step) or []

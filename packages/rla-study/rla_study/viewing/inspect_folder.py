@@ -1,10 +1,10 @@
-"""A folder of Inspect's logs: one for each iteration and each evaluation of a run. Each call adds what is new.
+"""A folder of Inspect logs: one for each iteration and each evaluation of a run. Each call adds the new ones.
 
     <run>/inspect/iteration-0003.eval, evaluation-0000-test.eval
-    <run>/inspect/exported.json     which run it is, and each log with a digest of the shards that it was made from
+    <run>/inspect/exported.json     the run, and for each log a digest of the shards that it was made from
 
-A log whose shards have not changed is left alone, and one whose shards are gone is removed. The same shards give the
-same bytes. An iteration that is still being played has a log of the groups that are finished.
+A log whose shards have not changed is kept, and one whose shards are gone is removed. The same shards give the same
+bytes. An iteration that is still being played has a log of the finished groups.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from rla.store.removing import refuse_others, remove_file, whole_folder
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
 EXPORTED = "exported.json"
-FORMAT = "1"  # of the logs; another one exports all of them again
+FORMAT = "1"  # of the logs; a change exports all of them again
 AGAIN = "call this again when the stage has ended"
 STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that the same episodes give the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """One log: its file's name, and where its episodes lie."""
+    """One log: its file name, and the paths of its episodes."""
 
     file: str
     title: str
@@ -49,8 +49,8 @@ class LogPlace:
     played: Played
 
 
-def need_inspect() -> None:
-    """Raises UserError where the extra is missing."""
+def _need_inspect() -> None:
+    """Raises UserError if the extra is missing."""
     need_package("inspect_ai", install="rla-study[inspect]", why="episodes are shown by Inspect")
 
 
@@ -63,47 +63,47 @@ def export_new(
     split: str | None = None,
     waiting: bool = False,
 ) -> list[str]:
-    """Write the logs that are missing or made from other shards; their names. Those of shards that are gone go too.
+    """Write the logs that are missing or made from other shards, and remove those whose shards are gone. Returns the
+    names.
 
-    `iterations`, `split`: these alone; then the others stay as they are. Raises UserError where one that was asked for
-    is not there, where nothing was played and the caller is not `waiting` for it, and for a folder that holds anything
-    else, such as the logs of another run.
+    `iterations`, `split`: export only these and leave all others. Raises UserError if a requested one does not exist,
+    if nothing was played and the caller is not `waiting` for it, and if the folder holds anything else, such as the
+    logs of another run.
     """
-    need_inspect()
+    _need_inspect()
     if not run.is_dir():
         raise UserError(f"{run}: no such run; give one of the folders below runs")
-    whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved with its logs
-    known = known_logs(folder, run, whose)
-    places = list(log_places(run, config, iterations, split))
+    whose = content_id(os.path.relpath(run.resolve(), folder.resolve()))  # a run may be moved together with its logs
+    known = _known_logs(folder, run, whose)
+    places = list(_log_places(run, config, iterations, split))
     whole = not iterations and split is None
     if not places and not waiting:
         raise UserError(f"{run}: nothing was played yet; call `rla rollout` first")
     changed = []
     for place in places:
         parts = shard_parts(place.played.trajectories)
-        digest = shards_digest(place.played, parts)
+        digest = _shards_digest(place.played, parts)
         if known.get(place.file) != digest or not (folder / place.file).is_file():
-            write_exported(folder, whose, known | {place.file: ""})  # a call that is killed leaves no log of nobody
+            # so that logs of a killed call are still known as ours
+            _write_exported(folder, whose, known | {place.file: ""})
             write_place(folder / place.file, run, config, place, digest, parts)
             known[place.file] = digest
-            write_exported(folder, whose, known)
+            _write_exported(folder, whose, known)
             changed.append(place.file)
     gone = known.keys() - {place.file for place in places} if whole else ()
     for name in sorted(gone):
         remove_file(folder / name)
     if gone:
-        write_exported(folder, whose, {name: known[name] for name in known if name not in gone})
+        _write_exported(folder, whose, {name: known[name] for name in known if name not in gone})
     return changed
 
 
-def write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
+def _write_exported(folder: Path, whose: str, logs: dict[str, str]) -> None:
     write_json(folder / EXPORTED, {"run": whose, "logs": logs})
 
 
-def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
-    """File -> digest. Raises UserError where the folder has files of somebody else, or logs of a run that is not
-    `whose`.
-    """
+def _known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
+    """File -> digest. Raises UserError if the folder has unknown files, or logs of a run that is not `whose`."""
     record = optional_json(folder / EXPORTED) or {}
     if record and record.get("run") != whose:
         raise UserError(f"{folder}: holds the logs of another run than {run}; name another folder, or remove it")
@@ -116,14 +116,12 @@ def known_logs(folder: Path, run: Path, whose: str) -> dict[str, str]:
 
 
 def _ours(path: Path) -> bool:
-    """What a call that was killed has left."""
+    """Whether a killed call has left this file."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
-    """Iterations first, then the evaluations of every held-out split. With `iterations` those of the loop alone, or of
-    `split`.
-    """
+def _log_places(run: Path, config: Config, iterations: Collection[int], split: str | None) -> Iterator[LogPlace]:
+    """Iterations first, then the evaluations of every held-out split. With `iterations` or `split`, only those."""
     if split is None:
         for number in iterations or played_iterations(run, config, growing=True):
             played = played_in(run, number, growing=True)
@@ -138,8 +136,8 @@ def log_places(run: Path, config: Config, iterations: Collection[int], split: st
             )
 
 
-def shards_digest(played: Played, parts: Sequence[Path]) -> str:
-    """Of the manifests of all shards that are complete, and of the `parts` of trajectories that still grow."""
+def _shards_digest(played: Played, parts: Sequence[Path]) -> str:
+    """Digest of the manifests of all complete shards, and of the `parts` of trajectories that still grow."""
     folders = [played.trajectories, played.scores, played.policy_rewards, played.rm_rewards]
     folders += [folder for folder, _ in played.pools]
     said = [file_digest(folder / MANIFEST) if is_complete(folder) else "" for folder in folders]
@@ -149,7 +147,7 @@ def shards_digest(played: Played, parts: Sequence[Path]) -> str:
 
 
 def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: str, parts: Sequence[Path]) -> None:
-    """Make one log and write it whole. Raises UserError where a stage replaces the shard meanwhile."""
+    """Make one log and write it as a whole. Raises UserError if a stage replaces the shard at the same time."""
     played = place.played
     record = optional_record(played.trajectories, MANIFEST)
     if record is None and not parts:
@@ -162,7 +160,7 @@ def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: 
         policy=f"policy-{max(0, place.iteration - 1) if place.split is None else place.iteration}",
         created=datetime.fromtimestamp(int(newest.stat().st_mtime), UTC).isoformat(),
         digest=digest,
-        metadata=about_shard(place, manifest),
+        metadata=_about_shard(place, manifest),
         unfinished=record is None,
     )
     episodes = list(shown_episodes(played, None, config).values())
@@ -170,10 +168,10 @@ def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: 
     if lost := [one.trajectory_id for one in episodes if one.trajectory_id not in tokens]:
         raise UserError(f"{played.trajectories}: episode {lost[0]} came while its shard was read; {AGAIN}")
     log = inspect_log(source, episodes, tokens)
-    write_atomic(path, lambda temporary: write_eval(log, temporary))
+    write_atomic(path, lambda temporary: _write_eval(log, temporary))
 
 
-def about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
+def _about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
     kept = ("config_digest", "seed", "counts", "versions")
     found: dict[str, Any] = {"iteration": place.iteration}
     if place.split is not None:
@@ -182,7 +180,7 @@ def about_shard(place: LogPlace, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
-    """By trajectory_id."""
+    """Token counts by trajectory_id."""
     found = {}
     for part in parts:
         for row in read_nested(part, ["trajectory_id", "segments.list.element.sampled"], kind="trajectories"):
@@ -192,8 +190,8 @@ def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
     return found
 
 
-def write_eval(log: Any, path: Path) -> None:
-    """A `.eval` file. Inspect stamps its members with the time, so they are packed again without."""
+def _write_eval(log: Any, path: Path) -> None:
+    """Write a `.eval` file. Inspect stamps its members with the time, so they are packed again without it."""
     from inspect_ai.log import write_eval_log
 
     with tempfile.TemporaryDirectory() as folder:
@@ -205,17 +203,17 @@ def write_eval(log: Any, path: Path) -> None:
 
 
 def new_site(site: Path) -> None:
-    """Raises UserError where `site` exists, because Inspect would replace all of it, and where the extra is missing."""
-    need_inspect()
+    """Raises UserError if `site` exists, because Inspect would replace it, and if the extra is missing."""
+    _need_inspect()
     if site.exists():
         raise UserError(f"{site} exists already: remove it or name another folder")
 
 
 def write_site(folder: Path, site: Path) -> None:
-    """A static site of all logs, which does not say where they lay. It is whole or absent."""
+    """Write a static site of all logs, without their original paths. It is complete or absent."""
     from inspect_ai.log import bundle_log_dir
 
-    with whole_folder(site) as partial, contextlib.redirect_stdout(io.StringIO()):  # it draws a progress bar
+    with whole_folder(site) as partial, contextlib.redirect_stdout(io.StringIO()):  # Inspect draws a progress bar
         bundle_log_dir(log_dir=str(folder), output_dir=str(partial), overwrite=True)
         index = partial / "index.html"
         index.write_text(index.read_text().replace(str(folder.resolve()), folder.resolve().parent.name))
@@ -223,9 +221,7 @@ def write_site(folder: Path, site: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Following:
-    """Called again and again, it exports what is new, says so and returns the last log; what cannot be read now is said
-    once.
-    """
+    """Each call exports new episodes, reports them and returns the last log. An unreadable run is reported once."""
 
     run: Path
     config: Config
@@ -238,7 +234,7 @@ class Following:
         try:
             changed = export_new(self.run, self.config, self.folder, waiting=True)
             said = f"new: {', '.join(changed)}" if changed else ""
-        except (UserError, OSError) as error:  # a stage is replacing what is read
+        except (UserError, OSError) as error:  # a stage is replacing the shard
             said = "" if str(error) == self.last else f"not exported: {error}"
             self.last = str(error)
         if said:

@@ -1,13 +1,13 @@
 """Episodes as a log of Inspect (https://inspect.aisi.org.uk): a sample is an episode, its epoch the task's rollout.
 
-    messages         the task, then what was observed (user) and what the policy answered (assistant), step by step;
+    messages         the task, then observations (user) and the policy's replies (assistant), step by step;
                      calls of a tool are the assistant's tool calls, their results are messages of the tool
     their metadata   action, reward, advantage, the solver's label, and each vote of the reward model with its reason
     scores           outcome; judge: the mean vote; judge_right: the share of votes that the solver's labels confirm
 
-All of it is text that nobody vouches for. Control characters become blanks, and the log tells the viewer not to trust
-its content: it is shown as plain text. Where there are screenshots, which the viewer withholds from such a log, it is
-trusted, and every text stands in a fence that it cannot leave.
+All of the text is untrusted. Control characters become blanks, and the log tells the viewer not to trust its content,
+so it is shown as plain text. The viewer withholds screenshots from such a log. A log with screenshots is therefore
+marked as trusted, and every text is put into a fence that it cannot close.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from inspect_ai.scorer import Score
 
 OUTCOME, JUDGE, RIGHT = "outcome", "judge", "judge_right"
-GRADES = {True: "C", False: "I"}  # what Inspect calls correct and incorrect
+GRADES = {True: "C", False: "I"}  # Inspect's values for correct and incorrect
 FIRST, THEN = (
     ("sampleId", "epoch", "input"),
     ("limit", "tokens", "error", "sampleStatus", "target", "answer", "duration"),
 )
-UNUSED = ("sampleStatus", "target", "answer", "duration")  # an episode has none
+UNUSED = ("sampleStatus", "target", "answer", "duration")  # columns that episodes do not fill
 SIGNS = {1: "+1", -1: "-1", None: "no vote"}
-DIGITS = 3  # of what people read; the shards have all
-LONGEST_INPUT = 170  # characters in a fence; with it, at most 360 units of UTF-16, which is what a heading holds
+DIGITS = 3  # for display; the shards have all
+LONGEST_INPUT = 170  # characters in a fence; with it, at most 360 units of UTF-16, which is the limit of a heading
 FENCE = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What a log is called and made of. `created`: ISO time; `unfinished`: episodes are still being played."""
+    """The name and the source of a log. `created`: ISO time; `unfinished`: episodes are still being played."""
 
     name: str
     run: str
@@ -64,11 +64,11 @@ class TokenCounts:
 
 
 def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapping[str, TokenCounts]) -> EvalLog:
-    """The log. The same arguments give an equal one."""
+    """The log. Equal arguments give equal logs."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
     fenced = any(one.last_images or any(step.images for step in one.steps) for one in episodes)
-    samples = [sample_of(one, tokens[one.trajectory_id], fenced=fenced) for one in episodes]
+    samples = [_sample_of(one, tokens[one.trajectory_id], fenced=fenced) for one in episodes]
     tasks = sorted({episode.task_id for episode in episodes})
     spec = EvalSpec(
         eval_id=source.digest,
@@ -80,9 +80,11 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
         dataset=EvalDataset(name=source.env, samples=len(tasks), sample_ids=tasks),
         config=EvalConfig(epochs=max((episode.rollout for episode in episodes), default=0) + 1),
         metadata=dict(source.metadata),
-        viewer=viewer_config(trusted=fenced),
+        viewer=_viewer_config(trusted=fenced),
     )
-    results = EvalResults(total_samples=len(samples), completed_samples=len(samples), scores=list(score_means(samples)))
+    results = EvalResults(
+        total_samples=len(samples), completed_samples=len(samples), scores=list(_score_means(samples))
+    )
     return EvalLog(
         status="started" if source.unfinished else "success",
         eval=spec,
@@ -92,8 +94,8 @@ def inspect_log(source: Exported, episodes: Sequence[ShownEpisode], tokens: Mapp
     )
 
 
-def viewer_config(*, trusted: bool) -> Any:
-    """How Inspect shows the log: which columns its table has, scores coloured, whether its content is plain text."""
+def _viewer_config(*, trusted: bool) -> Any:
+    """Display options for Inspect: the columns of its table, coloured scores, whether the content is plain text."""
     from inspect_ai.viewer import ScoreColorScale, TaskSamplesColumn, TaskSamplesView, ViewerConfig
 
     colours = {
@@ -107,7 +109,7 @@ def viewer_config(*, trusted: bool) -> Any:
     return ViewerConfig(trust_content=None if trusted else False, task_samples_view=view)
 
 
-def sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> EvalSample:
+def _sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> EvalSample:
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
 
@@ -115,32 +117,32 @@ def sample_of(episode: ShownEpisode, tokens: TokenCounts, *, fenced: bool) -> Ev
         input_tokens=tokens.read, output_tokens=tokens.sampled, total_tokens=tokens.read + tokens.sampled
     )
     broke = printable(episode.error or "the environment broke") if episode.stop_reason == StopReason.ENV_ERROR else None
-    last = plain_message(episode.steps[-1].reply if episode.steps else "", fenced=fenced)
+    last = _plain_message(episode.steps[-1].reply if episode.steps else "", fenced=fenced)
     answer = ChatMessageAssistant(id=f"{episode.trajectory_id}-last", content=last)
     return EvalSample(
         id=episode.task_id,
         epoch=episode.rollout + 1,
         uuid=episode.trajectory_id,
-        input=plain_input(episode.instruction, fenced=fenced),
+        input=_plain_input(episode.instruction, fenced=fenced),
         target="",
         messages=list(messages(episode, fenced=fenced)),
         output=ModelOutput(model="policy", choices=[ChatCompletionChoice(message=answer)]),
-        scores=episode_scores(episode),
+        scores=_episode_scores(episode),
         metadata=about(episode),
         model_usage={"policy": usage},
         error=None if broke is None else EvalError(message=broke, traceback="", traceback_ansi=""),
-        limit=limit_of(episode),
+        limit=_limit_of(episode),
         turn_count=len(episode.steps),
     )
 
 
 def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
-    """The episode as a talk. Ids are those of the episode and the step, because Inspect would draw random ones."""
+    """The episode as a conversation. Ids derive from episode and step, because Inspect would draw random ones."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 
     name = episode.trajectory_id
     if not episode.steps or episode.instruction not in episode.steps[0].observation:
-        yield ChatMessageUser(id=f"{name}-task", content=plain_message(episode.instruction, fenced=fenced))
+        yield ChatMessageUser(id=f"{name}-task", content=_plain_message(episode.instruction, fenced=fenced))
     before: ShownStep | None = None
     for step in episode.steps:
         if before is not None and before.calls and not fenced:
@@ -152,8 +154,8 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
         before = step
         yield ChatMessageAssistant(
             id=f"{name}-{step.index}-done",
-            content=plain_message(step.reply, fenced=fenced),
-            metadata=step_facts(step),
+            content=_plain_message(step.reply, fenced=fenced),
+            metadata=_step_facts(step),
             tool_calls=[] if fenced else inspect_calls(name, step),
         )
     if before is not None and before.calls and not fenced:
@@ -163,16 +165,16 @@ def messages(episode: ShownEpisode, *, fenced: bool) -> Iterator[Any]:
 
 
 def observed(text: str, images: Sequence[bytes], *, fenced: bool) -> str | list[Any]:
-    """The text of an observation, with its screenshots where it has some."""
+    """The text of an observation, with its screenshots if it has any."""
     from inspect_ai.model import ContentImage, ContentText
 
-    said = plain_message(text, fenced=fenced)
+    said = _plain_message(text, fenced=fenced)
     pictures = [f"data:image/png;base64,{base64.standard_b64encode(image).decode()}" for image in images]
     return [ContentText(text=said), *(ContentImage(image=one) for one in pictures)] if pictures else said
 
 
-def step_facts(step: ShownStep) -> dict[str, Any]:
-    """What is known of a step; what nobody has computed is absent."""
+def _step_facts(step: ShownStep) -> dict[str, Any]:
+    """The known facts of a step; facts that were not computed are absent."""
     facts: dict[str, Any] = {"step": step.index, "action": printable(step.action)}
     if not step.valid:
         facts["invalid"] = "no action could be read"
@@ -184,10 +186,10 @@ def step_facts(step: ShownStep) -> dict[str, Any]:
     known = [vote.score for vote in step.votes if vote.score is not None]
     if known:
         facts["mean_vote"] = rounded(fmean(known))
-    return facts | {f"vote_{number}": vote_said(vote) for number, vote in enumerate(step.votes, start=1)}
+    return facts | {f"vote_{number}": _vote_said(vote) for number, vote in enumerate(step.votes, start=1)}
 
 
-def vote_said(vote: Vote) -> str:
+def _vote_said(vote: Vote) -> str:
     """One line, because the viewer folds lists: `+1, paid +0.90: it takes what the task needs`."""
     paid = "" if vote.reward is None else f", paid {vote.reward:+.2f}"
     return f"{SIGNS[vote.score]}{paid}: {printable(vote.text).strip()}"
@@ -207,7 +209,7 @@ def about(episode: ShownEpisode) -> dict[str, Any]:
     return {name: printable(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
-def episode_scores(episode: ShownEpisode) -> dict[str, Score]:
+def _episode_scores(episode: ShownEpisode) -> dict[str, Score]:
     from inspect_ai.scorer import Score
 
     votes = [(step, vote.score) for step in episode.steps for vote in step.votes if vote.score is not None]
@@ -224,8 +226,8 @@ def episode_scores(episode: ShownEpisode) -> dict[str, Score]:
     return found
 
 
-def score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
-    """What stands above the table: the mean of each score over the episodes that have it."""
+def _score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
+    """The line above the table: the mean of each score over the episodes that have it."""
     from inspect_ai.log import EvalMetric, EvalScore
 
     for name, measure in ((OUTCOME, "won"), (JUDGE, "mean vote"), (RIGHT, "share right")):
@@ -241,7 +243,7 @@ def score_means(samples: Sequence[EvalSample]) -> Iterator[Any]:
             )
 
 
-def limit_of(episode: ShownEpisode) -> Any:
+def _limit_of(episode: ShownEpisode) -> Any:
     """The limit that ended the episode, in Inspect's words."""
     from inspect_ai.log import EvalSampleLimit
 
@@ -253,8 +255,8 @@ def limit_of(episode: ShownEpisode) -> Any:
     return None
 
 
-def plain_message(text: str, *, fenced: bool) -> str:
-    """Text without control characters, in a fence longer than any in it where the viewer reads Markdown."""
+def _plain_message(text: str, *, fenced: bool) -> str:
+    """Text without control characters. If the viewer reads Markdown, it is in a fence longer than any inside."""
     shown = printable(text)
     if not fenced:
         return shown
@@ -262,11 +264,11 @@ def plain_message(text: str, *, fenced: bool) -> str:
     return f"{marks}\n{shown}\n{marks}"
 
 
-def plain_input(text: str, *, fenced: bool) -> str:
-    """The task as the viewer's heading has it. From a fence the viewer takes what is too long for the heading, so that
-    is cut here; messages have all of it.
+def _plain_input(text: str, *, fenced: bool) -> str:
+    """The task for the viewer's heading. The viewer would shorten a fenced text inside the fence, so it is cut here;
+    the messages have all of it.
     """
-    return plain_message(one_line(text, LONGEST_INPUT).replace("`", "'") if fenced else text, fenced=fenced)
+    return _plain_message(one_line(text, LONGEST_INPUT).replace("`", "'") if fenced else text, fenced=fenced)
 
 
 def rounded(value: float) -> float:

@@ -19,20 +19,20 @@ from rla.processes import end_with_parent
 
 HOST = "127.0.0.1"
 STARTS = 60.0  # seconds that the viewer has to answer
-INTERVAL = 5.0  # seconds between two looks at the run
+INTERVAL = 5.0  # seconds between two checks of the run
 ENDS = 10.0  # seconds that the viewer has to end
-SIGNAL = "inspect_ai/view/last-eval-result"  # below XDG_DATA_HOME: open pages look for a new time of this file
+SIGNAL = "inspect_ai/view/last-eval-result"  # below XDG_DATA_HOME: open pages watch the modification time of this file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectViewer:
-    """A viewer that is running. `data`: its own folder for what Inspect keeps beside the logs."""
+    """A running viewer. `data`: a folder of its own for Inspect's data besides the logs."""
 
     process: subprocess.Popen[bytes]
     data: Path
 
     def refresh(self, log: Path) -> None:
-        """Let open pages look again, because a log is new."""
+        """Make open pages reload, because a log is new."""
         path = self.data / SIGNAL
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"location": str(log.resolve())}))
@@ -40,10 +40,10 @@ class InspectViewer:
 
 @contextmanager
 def viewer(folder: Path, port: int) -> Iterator[InspectViewer]:
-    """Serve the logs of `folder` on loopback until the block ends. Raises UserError where it does not start.
+    """Serve the logs of `folder` on loopback until the block ends. Raises UserError if the viewer does not start.
 
-    Inspect keeps the process ids of its servers in the user's folder and ends the one of the same port, so it gets a
-    folder of its own, and a port that is taken is refused.
+    Inspect records the process ids of its servers in the user's data folder and ends a server on the same port. So this
+    one gets a data folder of its own, and a port in use is refused.
     """
     refuse_taken(port)
     command = [sys.executable, "-m", "inspect_ai", "view", "start", "--log-dir", str(folder.resolve())]
@@ -62,7 +62,7 @@ def viewer(folder: Path, port: int) -> Iterator[InspectViewer]:
                 preexec_fn=end_with_parent,
             )
         try:
-            wait_until_answered(process, port, log)
+            _wait_until_answered(process, port, log)
             yield InspectViewer(process=process, data=Path(own))
         finally:
             process.terminate()
@@ -74,7 +74,7 @@ def viewer(folder: Path, port: int) -> Iterator[InspectViewer]:
 
 
 def refuse_taken(port: int) -> None:
-    """Raises UserError where somebody listens there."""
+    """Raises UserError if the port is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -83,8 +83,8 @@ def refuse_taken(port: int) -> None:
             raise UserError(f"--port {port}: {error.strerror or error}; give another one") from None
 
 
-def wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Raises UserError where it ends, with the last line of its `log`, or says nothing for STARTS."""
+def _wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Raises UserError with the last line of `log` if the process ends, or after STARTS seconds without an answer."""
     end = time.monotonic() + STARTS
     while process.poll() is None and time.monotonic() < end:
         try:
@@ -98,9 +98,7 @@ def wait_until_answered(process: subprocess.Popen[bytes], port: int, log: Path) 
 
 
 def follow(server: InspectViewer, look: Callable[[], Path | None], *, interval: float = INTERVAL) -> None:
-    """Call `look`, which names a log that is new, from time to time until the call is interrupted. Raises UserError
-    where the viewer ends.
-    """
+    """Call `look`, which returns a new log, every `interval` seconds. Raises UserError if the viewer ends."""
     while True:
         try:
             server.process.wait(interval)

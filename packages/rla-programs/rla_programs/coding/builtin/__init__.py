@@ -1,7 +1,7 @@
 """Built-in problems: a few hundred, drawn from templates with parameters, each with a solution and hidden tests.
 
-`drawn_problems` makes them. Which parameters are held out is fixed by the template's name alone, so that no held-out
-problem, of either kind, is a training problem of any seed; the seed decides which are drawn and their tests.
+`drawn_problems` makes them. The template's name alone fixes which parameters are held out, so a held-out problem, of
+either kind, is never a training problem of any seed. The seed decides which problems are drawn, and their tests.
 """
 
 from rla_programs.coding.builtin.drawing import Drawn, available, drawn_problems, templates

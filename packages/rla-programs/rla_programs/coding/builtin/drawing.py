@@ -1,11 +1,11 @@
 """From templates to problems: the split by parameters, the draw, the tests.
 
-    held out   of each template's parameters a fifth, at least one where there are three; the same for every seed
-    draw       turn by turn over the levels asked for, each time from the template drawn least, without repetition
+    held out   a fifth of each template's parameters, at least one if there are three; the same for every seed
+    draw       in turn over the requested levels, each time from the template drawn least, without repetition
     tests      easy inputs first, then random ones; expected values by the template's own function
 
-A held-out problem has other parameters than every training problem of its template. Values are checked to be JSON
-when the problem is made.
+A held-out problem has other parameters than every training problem of its template. Values are checked to be JSON when
+the problem is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A problem, where it comes from, and programs that are plausible and wrong."""
+    """A problem, its template, and plausible wrong programs."""
 
     problem: Problem
     template: str
@@ -48,7 +48,7 @@ def templates() -> tuple[Template, ...]:
 
 
 def available(template: Template, *, held_out: bool) -> list[tuple[Any, ...]]:
-    """The parameters of one side of the split, in the template's order."""
+    """The parameters on one side of the split, in the template's order."""
     order = list(template.over)
     random.Random(derive("coding split", template.name)).shuffle(order)
     kept_back = set(order[: max(1, len(order) // 5)] if len(order) >= 3 else [])
@@ -64,7 +64,7 @@ def drawn_problems(
     kinds: Sequence[str] = KINDS,
     held_out: bool = False,
 ) -> list[Drawn]:
-    """`count` different problems (fewer where there are no more), levels and templates balanced.
+    """`count` different problems (fewer if there are no more), balanced over levels and templates.
 
     Raises `UserError` for unknown levels or kinds.
     """
@@ -94,7 +94,7 @@ def _entries(
 
 
 def _next(rng: random.Random, candidates: list[Template], counts: Counter[str]) -> Template:
-    """One of the level drawn least, and in it one of the templates drawn least."""
+    """One of the templates drawn least, in the level drawn least."""
     level = min((template.level for template in candidates), key=lambda level: (counts[f"level {level}"], level))
     of_level = [template for template in candidates if template.level == level]
     least = min(counts[template.name] for template in of_level)
@@ -112,7 +112,7 @@ def _drawn(template: Template, parameters: tuple[Any, ...], kind: str, *, seed: 
 
 
 def problem_drawn(template: Template, parameters: tuple[Any, ...], kind: str, *, seed: int, tests: int) -> Problem:
-    """The problem of these parameters; equal arguments give equal tests."""
+    """The problem with these parameters; equal arguments give equal tests."""
     puzzle, function = template.make(*parameters), kind == FUNCTION
     rng = random.Random(derive("coding tests", template.name, repr(parameters), seed))
     given = inputs(puzzle, rng, count=tests)
@@ -129,7 +129,7 @@ def problem_drawn(template: Template, parameters: tuple[Any, ...], kind: str, *,
 
 
 def test_of(puzzle: Puzzle, values: tuple[Any, ...], *, function: bool) -> Test:
-    """The test with these inputs; the expected value is computed by the template's own function."""
+    """The test with these inputs; the template's own function computes the expected value."""
     expected = puzzle.answer(*values)
     if function:
         return CallTest(values, expected)

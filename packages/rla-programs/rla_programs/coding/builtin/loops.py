@@ -13,7 +13,7 @@ CATALOGUE = Catalogue()
 @CATALOGUE.add(3, range(2, 10))
 def multiples(k: int) -> Puzzle:
     return Puzzle(
-        reads=(replace(integer("n", 0, 60), plain=(0, 2 * k)),),  # the end is what programs get wrong
+        reads=(replace(integer("n", 0, 60), plain=(0, 2 * k)),),  # programs go wrong at the end of the range
         task=f"the sum of all multiples of {k} from 0 to n, n included",
         code=Code(f"sum(range(0, n + 1, {k}))"),
         answer=lambda n: sum(range(0, n + 1, k)),

@@ -1,8 +1,8 @@
-"""What a built-in problem is made of: what is read, what is asked, code that is right and code that is not.
+"""The parts of a built-in problem: its inputs, its question, correct code and wrong code.
 
-A *template* is a function of parameters that returns a `Puzzle`. A puzzle is written down twice: as text (a reference
-solution and plausible wrong ones, `Code`) and as a function of ours (`answer`) that gives the expected values, so that
-no text is ever executed to make a task. The same puzzle is a problem of either kind, `stdio` or `function`.
+A *template* is a function of parameters that returns a `Puzzle`. A puzzle is written twice: as text (a reference
+solution and plausible wrong ones, `Code`) and as a function of ours (`answer`) that computes the expected values, so
+text is never executed to make a task. The same puzzle is a problem of either kind, `stdio` or `function`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Value = Any  # int, str, or a list of these
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """One thing that is read: its name, how the statement and the code call it, and how values of it are drawn."""
+    """One input: its name, how the statement and the code read it, and how values are drawn."""
 
     name: str
     words: str
@@ -139,7 +139,7 @@ def statement(puzzle: Puzzle, *, function: bool) -> str:
 
 
 def program(puzzle: Puzzle, code: Code, *, function: bool) -> str:
-    """A whole program around `code`."""
+    """A complete program around `code`."""
     if function:
         body = [*code.lines, f"return {code.result}"]
         names = ", ".join(read.name for read in puzzle.reads)
@@ -149,9 +149,10 @@ def program(puzzle: Puzzle, code: Code, *, function: bool) -> str:
 
 
 def inputs(puzzle: Puzzle, rng: random.Random, *, count: int) -> list[tuple[Value, ...]]:
-    """Up to `count` different inputs: two that are easy by hand, then random ones, each answer as often as another.
+    """Up to `count` different inputs: two that are easy by hand, then random ones, with each answer equally often.
 
-    Drawn blindly, most inputs of "yes if n is divisible by 9" would be a no, and the program that always says so right.
+    With uniform draws, most inputs of "yes if n is divisible by 9" would be a no, and a program that always says no
+    would be right.
     """
     found = [tuple(read.plain[min(turn, len(read.plain) - 1)] for read in puzzle.reads) for turn in range(2)]
     drawn = [tuple(read.draw(rng) for read in puzzle.reads) for _ in range(20 * count)]

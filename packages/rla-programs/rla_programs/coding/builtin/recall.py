@@ -1,6 +1,6 @@
-"""Back from a built-in problem to the template that it was drawn from, and on to its relatives.
+"""From a built-in problem back to the template that it was drawn from, and on to its relatives.
 
-A statement says which puzzle it is: no two of them are alike (a test proves it). Nothing else of a problem is believed.
+A statement identifies its puzzle: no two of them are alike (a test proves it). No other part of a problem is trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rla_programs.coding.data.problems import FUNCTION, STDIO, Problem, Test
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One built-in problem: its template, the parameters, and of which kind it is."""
+    """One built-in problem: its template, its parameters and its kind."""
 
     template: Template
     parameters: tuple[Any, ...]
@@ -33,18 +33,18 @@ class Entry:
         return problem_drawn(self.template, self.parameters, kind, seed=seed, tests=tests)
 
     def wrong(self) -> list[str]:
-        """Programs that are plausible and wrong."""
+        """Plausible wrong programs."""
         puzzle = self.puzzle
         return [program(puzzle, code, function=self.function) for code in puzzle.wrong]
 
     def drawn(self, rng: random.Random, *, count: int) -> list[Test]:
-        """`count` tests with expected values of ours; fewer where there are not as many inputs."""
+        """`count` tests with expected values of ours; fewer if there are not enough inputs."""
         puzzle = self.puzzle
         return [test_of(puzzle, values, function=self.function) for values in inputs(puzzle, rng, count=count)]
 
 
 def entry_of(problem: Problem) -> Entry | None:
-    """The entry that a problem was drawn from; None where it is not one of ours."""
+    """The entry that a problem was drawn from; None if it is not one of ours."""
     found = _index().get(problem.statement)
     return found if found is not None and found.function == (problem.function == NAME) else None
 
@@ -57,7 +57,8 @@ def training_entries() -> Iterator[Entry]:
 
 
 def relatives(entry: Entry, *, step: int) -> list[Entry]:
-    """Training problems one level above or below (`step`: 1 or -1), of the same kind; of the same family if there are.
+    """Training problems one level above or below (`step`: 1 or -1), of the same kind, and of the same family if it has
+    any.
 
     A family is the file of the templates: expressions, choices, strings, lists, loops, algorithms.
     """

@@ -1,23 +1,24 @@
-"""Whether an answer agrees with a test: what a program printed, or the value that its function returned.
+"""Whether an answer agrees with a test: the output of a program, or the value that its function returned.
 
-    tokens    equal sequences of white-space separated tokens; case matters                     (stdio)
-    floats    as tokens, but numbers agree if a = e, or |a - e| <= max(absolute, relative * |e|)
-              where e is no integer                                                             (stdio)
-    exact     equal texts, but for one line end after the last line                             (stdio)
+    tokens    equal sequences of tokens separated by white space; case matters                  (stdio)
+    floats    like tokens, but if e is not an integer, numbers agree if a = e or
+              |a - e| <= max(absolute, relative * |e|)                                          (stdio)
+    exact     equal texts, except for one line end after the last line                          (stdio)
     values    equal JSON values: tuples are lists, numbers as under `floats`, True is 1         (function)
-    program   what the problem's own checker program says                                       (both)
+    program   decided by the problem's own checker program                                      (both)
 
 e is the expected and a the actual number. An integer e has no tolerance: only the number itself agrees with it, also as
-a fraction (3.0, but of 2**53 + 1 no float). Nor has a number beyond the floats, or an infinity. Answers are untrusted:
-each comparison takes time linear in them, however long or deep they are. Empty texts are answers like any other.
+a fraction (3.0, but no float agrees with 2**53 + 1). Numbers beyond the floats and infinities have no tolerance either.
+Answers are untrusted: each comparison takes time linear in them, however long or deep they are. Empty texts are answers
+like any other.
 
-A checker program is data of the dataset and runs in the sandbox like any program. It defines
+A checker program comes from the data set and runs in the sandbox like any program. It defines
 
     def check(input, expected, actual): ...
 
 which is called with the test's input (stdin text, or the list of arguments), its expected output or value, and the
-answer; `True` accepts it. The answer is an argument of a call, never part of a source. `checker_calls` gives the
-calls of many answers, so that one job can run them all; `verdict` reads what came back.
+answer; `True` accepts it. The answer is an argument of a call, never part of the source. `checker_calls` gives the
+calls for many answers, so that one job can run them all; `checker_verdict` reads the results.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-Json = Any  # what `json.loads` returns
+Json = Any  # the result of `json.loads`
 CHECK = "check"
-LONGEST_NUMBER = 400  # reading a decimal takes more than linear time: longer tokens are compared as text
+LONGEST_NUMBER = 400  # parsing a decimal takes more than linear time: longer tokens are compared as text
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 
 
@@ -57,14 +58,14 @@ class Checker:
 
 
 class CheckerCall(NamedTuple):
-    """A call that the sandbox makes: the function's name and its arguments, all of them JSON values."""
+    """A call to make in the sandbox: the function's name and its arguments, all of them JSON values."""
 
     function: str
     arguments: tuple[Json, Json, Json]
 
 
 def agrees(checker: Checker, expected: Json, actual: Json) -> bool:
-    """Whether the answer `actual` is right by a rule of ours: texts for stdio, JSON values for functions.
+    """Whether the answer `actual` is right by one of our rules: texts for stdio, JSON values for functions.
 
     Raises `ValueError` for a checker program, which has to run in the sandbox.
     """
@@ -87,7 +88,7 @@ def checker_calls(asked: Iterable[tuple[Json, Json, Json]]) -> list[CheckerCall]
 
 
 def checker_verdict(value: Json) -> bool:
-    """What a checker program said. Only `True` accepts: 1, "yes" or nothing at all is no verdict in favour."""
+    """A checker program's verdict. Only `True` accepts; 1, "yes" or None do not."""
     return value is True
 
 
@@ -106,7 +107,7 @@ def _same_readings(checker: Checker, expected: str, actual: str) -> bool:
         return False
     e, a = float(expected), float(actual)
     if _is_integer(expected) or math.isinf(e) or math.isinf(a):
-        return Decimal(expected) == Decimal(actual)  # exact, whatever a float holds
+        return Decimal(expected) == Decimal(actual)  # exact, whatever a float can represent
     return _close(checker, e, a)
 
 
@@ -129,7 +130,7 @@ def _close(checker: Checker, expected: float, actual: float) -> bool:
 
 
 def _same_values(checker: Checker, expected: Json, actual: Json) -> bool:
-    """Without recursion: an answer may be nested deeper than our stack."""
+    """Without recursion, because an answer may be nested deeper than our stack."""
     pending: list[tuple[Json, Json]] = [(expected, actual)]
     while pending:
         e, a = pending.pop()
@@ -149,7 +150,7 @@ def _same_values(checker: Checker, expected: Json, actual: Json) -> bool:
 def _same_scalars(checker: Checker, expected: Json, actual: Json) -> bool:
     if isinstance(expected, int | float) and isinstance(actual, int | float):
         if isinstance(expected, int):
-            return expected == actual  # exact, also where one is a float
+            return expected == actual  # exact, even if one is a float
         try:
             return _close(checker, float(expected), float(actual))
         except OverflowError:  # an integer beyond the floats

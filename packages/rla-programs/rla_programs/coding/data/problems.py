@@ -1,9 +1,9 @@
-"""A programming problem, and its place in a task row.
+"""A programming problem, and its encoding in a task row.
 
-A problem is either of kind `stdio` (a program reads stdin and prints) or `function` (a program defines a function that
-is called). All tests of a problem are of its kind, and are ground truth. The payload of a task row is the problem as a
-JSON object (`coding/problem.schema.json`); the task's id is a digest of all that decides whether a program is
-right, so not of the reference solution, the difficulty and the source.
+A problem is either of kind `stdio` (a program reads stdin and prints) or `function` (a program defines a function to
+call). All tests of a problem are of its kind, and are ground truth. The payload of a task row is the problem as a JSON
+object (`coding/problem.schema.json`). The task's id is a digest of everything that decides whether a program is right,
+so not of the reference solution, the difficulty and the source.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ SCHEMA = Path(__file__).parents[1] / "problem.schema.json"
 STDIO = "stdio"
 FUNCTION = "function"
 LONGEST_S, LARGEST_MB = 3600.0, 1 << 20
-MOST_DIGITS = 20_000  # of an integer that is expected or returned; Python reads and writes 4,300
+MOST_DIGITS = 20_000  # of an integer that is expected or returned; Python's own limit is 4,300
 TOO_LONG = f"an integer of more than {MOST_DIGITS} digits"
 sys.set_int_max_str_digits(MOST_DIGITS)
-SOURCES = ("solution", "difficulty", "source")  # what does not matter to whether a program is right
+SOURCES = ("solution", "difficulty", "source")  # fields that do not affect whether a program is right
 
 
 class InvalidProblem(ValueError):
-    """A problem that cannot be: the message is the reason and quotes nothing of it."""
+    """An impossible problem: the message is the reason and quotes nothing of the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTest:
-    """What a program gets on stdin and has to print; both may be empty."""
+    """A program's stdin and its expected output; both may be empty."""
 
     input: str
     output: str
@@ -49,7 +49,7 @@ class StdioTest:
 
 @dataclass(frozen=True, slots=True)
 class CallTest:
-    """Arguments of the problem's function and the value it has to return: JSON values."""
+    """Arguments of the problem's function and its expected return value: JSON values."""
 
     arguments: tuple[Json, ...]
     expected: Json
@@ -60,12 +60,12 @@ Test = StdioTest | CallTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A statement and its ground truth. `function` is the name that is called, nothing for stdio.
+    """A statement and its ground truth. `function` is the name of the function to call, empty for stdio.
 
     `prelude` is code that the data set's own runner puts in front of every program, such as imports of `List`.
-    `starter` is code that the statement shows, such as a signature; where it has a class `Solution` the function is a
-    method of that. `solution` is a program that is said to be right, which nobody has run yet unless the problem is
-    one of ours. `difficulty` goes from 1 to 5. Raises `InvalidProblem`.
+    `starter` is code that the statement shows, such as a signature; if it has a class `Solution`, the function is a
+    method of it. `solution` is a supposedly right program, which has not been run yet unless the problem is one of
+    ours. `difficulty` goes from 1 to 5. Raises `InvalidProblem`.
     """
 
     statement: str
@@ -89,7 +89,7 @@ class Problem:
 
 
 def _check(problem: Problem) -> None:
-    """Raises `InvalidProblem` for what the schema cannot say."""
+    """Raises `InvalidProblem` for violations that the schema cannot express."""
     if not problem.statement.strip():
         raise InvalidProblem("no statement")
     if not problem.tests:
@@ -116,8 +116,9 @@ def _check(problem: Problem) -> None:
 
 
 def json_value(value: Any, *, argument: bool = False) -> Json:
-    """The value as it is after a trip through JSON: tuples become lists, keys texts. Raises `InvalidProblem`, also for
-    values nested too deeply (`nesting`), and for an `argument` with keys that are no texts: it would get others.
+    """The value after a round trip through JSON: tuples become lists, keys become strings. Raises `InvalidProblem`,
+    also for values nested too deeply (`nesting`), and for an `argument` with keys that are not strings, because it
+    would change.
     """
     try:
         found = json.loads(json.dumps(value, allow_nan=False))
@@ -127,7 +128,7 @@ def json_value(value: Any, *, argument: bool = False) -> Json:
         raise InvalidProblem("a value is nested too deeply")
     texts = (isinstance(key, str) for level in levels(value) for one in level if isinstance(one, dict) for key in one)
     if argument and not all(texts):
-        raise InvalidProblem("an argument has keys that are no texts")
+        raise InvalidProblem("an argument has keys that are not strings")
     return found
 
 
@@ -137,7 +138,7 @@ def problem_payload(problem: Problem) -> str:
 
 
 def problem_of(payload: str) -> Problem:
-    """The problem in a task's payload. Raises `UserError` when it is not a coding payload."""
+    """The problem in a task's payload. Raises `UserError` if it is not a coding payload."""
     try:
         fields = json.loads(payload)
     except (ValueError, RecursionError) as error:
@@ -173,24 +174,24 @@ def task_from_problem(problem: Problem, *, split: str, **columns: Any) -> Task:
 
 
 def problem_digest(problem: Problem) -> str:
-    """Identity of a problem: statement, tests, checker, limits and what is called."""
+    """Identity of a problem: statement, tests, checker, limits and the function's name."""
     fields = {name: value for name, value in _fields(problem).items() if name not in SOURCES}
     return content_id(ENV, json.dumps(fields, sort_keys=True))
 
 
 def question(problem: Problem) -> str:
-    """The statement as a policy and a test writer see it, with the code to start from where there is some."""
+    """The statement as a policy and a test writer see it, with the starter code if there is any."""
     statement = problem.statement.strip()
     return f"{statement}\n\n{problem.starter.strip()}" if problem.starter.strip() else statement
 
 
 def given(test: Test) -> Json:
-    """What a program gets and a checker sees as `input`: stdin, or the list of arguments."""
+    """The input of a program, `input` for a checker: stdin, or the list of arguments."""
     return test.input if isinstance(test, StdioTest) else list(test.arguments)
 
 
 def wanted(test: Test) -> Json:
-    """What a checker sees as `expected`: the output, or the value."""
+    """The expected output or value, `expected` for a checker."""
     return test.output if isinstance(test, StdioTest) else test.expected
 
 

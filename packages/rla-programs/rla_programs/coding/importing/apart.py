@@ -1,9 +1,9 @@
-"""Rows are read in a process of its own with a limit of its memory: what a row takes there, it takes from nobody.
+"""Reads rows in a separate process with a memory limit, so that a malicious row cannot exhaust the stage's memory.
 
     parent ──pickled `Order`──▶ child: one pickled `RowRead` for each row, in order, then None
 
-A row that is too large is refused in the child and the next one read. Where the child dies of a row, another child goes
-on behind that row, up to MOST_DEATHS times. Nothing that a data set says is executed in either.
+The child refuses a row that is too large and reads the next. If a row kills the child, another child continues behind
+that row, up to MOST_DEATHS times. Neither process executes anything from a data set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rla_programs.coding.importing.layouts import data_layout_of, layout_named
 from rla_programs.coding.importing.rows import Row, data_rows
 
 ROOM = 2 << 30  # bytes of address space beyond the interpreter's
-ROOM_PER_BYTE = 8  # of the largest file: a list of rows is read as a whole
+ROOM_PER_BYTE = 8  # per byte of the largest file: a list of rows is read as a whole
 MOST_DEATHS = 8
 TOO_LARGE = "a row that takes more memory than reading has"
 NO_TEST = "no test is small enough"
@@ -36,10 +36,10 @@ Reader = Callable[[Row], "RowRead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to read, from which row on; tests beyond the two bounds are left out.
+    """The files to read, the first row, and two limits on tests; tests beyond them are left out.
 
-    `opener` gives the reader of a file's rows: it gets the order, the first row and the name of the file. It is a
-    function of a module, or a part of one (`functools.partial`), because it is sent to the process.
+    `opener` gives the reader of a file's rows: it takes the order, the first row and the file's name. It is a
+    module-level function, or a `functools.partial` of one, because it is sent to the process.
     """
 
     files: tuple[str, ...]
@@ -52,21 +52,23 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRead:
-    """One row: what it is and how many of its tests were left out, or why it is none, or why reading cannot go on."""
+    """The result of one row: the record and the number of its tests that were left out, or why it is not one, or why
+    reading cannot go on.
+    """
 
-    found: Any = None  # what the reader makes: a Problem, or another record
+    found: Any = None  # a Problem, or another record that the reader makes
     tests_left_out: int = 0
     reason: str = ""
     refusal: str = ""
 
 
 def read_apart(order: Order, *, room: int = ROOM) -> Generator[RowRead, None, None]:
-    """Each row of the files, in order. Raises UserError where a file cannot be read or its layout is unknown."""
+    """Each row of the files, in order. Raises UserError if a file cannot be read or its layout is unknown."""
     deaths = 0
     while True:
         process = started(room)
         try:
-            for read in rows_read(process, order):
+            for read in _rows_read(process, order):
                 if read is None:
                     return
                 if read.refusal:
@@ -91,8 +93,8 @@ def started(room: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
-    """What the child says until it is done, or dead."""
+def _rows_read(process: subprocess.Popen[bytes], order: Order) -> Iterator[RowRead | None]:
+    """The child's results until it is done, or dead."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         pickle.dump(order, process.stdin)
@@ -130,39 +132,39 @@ def reads(order: Order) -> Iterator[RowRead]:
 
 
 def problem_reader(order: Order, columns: Row, where: str) -> Reader:
-    """Rows of programming problems, of the layout that is named, or that the first row's columns tell."""
+    """Reads rows of programming problems in the named layout, or in the one that the first row's columns indicate."""
     layout = data_layout_of(columns, where=where) if order.layout is None else layout_named(order.layout)
     return lambda row: with_small_tests(layout.read(row), order)
 
 
 def with_small_tests(problem: Problem, order: Order) -> RowRead:
-    """The first tests that are small enough."""
-    tests = tuple(test for test in problem.tests if size_of(test) <= order.max_test_chars)[: order.max_tests]
+    """The problem with its first tests that are small enough."""
+    tests = tuple(test for test in problem.tests if _size_of(test) <= order.max_test_chars)[: order.max_tests]
     if not tests:
         return RowRead(reason=NO_TEST)
     return RowRead(found=replace(problem, tests=tests), tests_left_out=len(problem.tests) - len(tests))
 
 
-def size_of(test: Test) -> int:
+def _size_of(test: Test) -> int:
     if isinstance(test, StdioTest):
         return len(test.input) + len(test.output)
     return len(repr(test))
 
 
 def limit_memory(room: int) -> None:
-    """`room` bytes of address space beyond what this process has; nothing where the system counts none."""
+    """Limit this process to `room` more bytes of address space; does nothing if the system does not report its size."""
     with contextlib.suppress(OSError, ValueError):
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
 
 
 def serve_rows() -> None:
-    """The child."""
+    """The main loop of the child."""
     order: Order = pickle.load(sys.stdin.buffer)
     largest = max(map(os.path.getsize, order.files), default=0)
     limit_memory(int(sys.argv[1]) + ROOM_PER_BYTE * largest)
     for read in reads(order):
         pickle.dump(read, sys.stdout.buffer)
-        sys.stdout.buffer.flush()  # the parent counts the rows that are done
+        sys.stdout.buffer.flush()  # the parent counts finished rows
     pickle.dump(None, sys.stdout.buffer)
     sys.stdout.buffer.flush()

@@ -1,6 +1,6 @@
 """Reading columns of untrusted rows.
 
-Each function returns what it says, or raises `InvalidProblem` with a reason that can be counted: it quotes nothing.
+Each function raises `InvalidProblem` with a reason that quotes nothing, so that equal reasons can be counted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ TOLERANCE = 1e-6  # absolute and relative
 SMALL = 100 * TOLERANCE  # an absolute tolerance would make numbers below it equal
 AMOUNT = re.compile(r"\s*(\d{1,6}(\.\d{1,6})?)", re.ASCII)
 LONGEST_TIME_S = 60.0
-LARGEST_MEMORY_MB = 4096  # more is another unit, or a typing error
+LARGEST_MEMORY_MB = 4096  # larger values are in another unit, or a typing error
 
 
 def text(row: Row, name: str) -> str:
-    """A column that has to be a text, maybe empty."""
+    """A column that has to be a string, possibly empty."""
     if name not in row:
         raise InvalidProblem(f"no column {name}")
     if not isinstance(row[name], str):
@@ -33,13 +33,13 @@ def text(row: Row, name: str) -> str:
 
 
 def optional(row: Row, name: str) -> str:
-    """The column's text, or nothing in it."""
+    """The column's string, or an empty one if it is missing."""
     value = row.get(name)
     return value if isinstance(value, str) else ""
 
 
 def sequence(value: Any, what: str) -> list[Any]:
-    """A list, given as such; `what` names it in the reason."""
+    """A list; `what` names it in the reason."""
     if not isinstance(value, list):
         raise InvalidProblem(f"{what} is no list")
     return value
@@ -54,7 +54,7 @@ def mapping(value: Any, what: str) -> Row:
 
 
 def parsed_column(value: str, what: str) -> Any:
-    """The value of JSON text."""
+    """The value of a JSON text."""
     try:
         return bounded_json(value)
     except InvalidProblem:
@@ -65,7 +65,7 @@ def parsed_column(value: str, what: str) -> Any:
 
 
 def stdio_tests(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[StdioTest, ...]:
-    """Pairs of texts; a list of lines is a text too."""
+    """Pairs of strings; a list of lines counts as a string."""
     if len(inputs) != len(outputs):
         raise InvalidProblem("not as many inputs as outputs")
     pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
@@ -76,7 +76,7 @@ def _lines(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
-        raise InvalidProblem("an input or output is no text")
+        raise InvalidProblem("an input or output is not a string")
     return value
 
 
@@ -92,29 +92,31 @@ def stdio_checker(tests: Sequence[StdioTest]) -> Checker:
     """Numbers with a tolerance if an expected output has a decimal fraction, else equal tokens."""
     tokens = (token for test in tests for token in test.output.split() if len(token) < 64)
     fractions = [float(token) for token in tokens if FRACTION.fullmatch(token)]
-    return Checker(kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS, absolute=absolute_tolerance(fractions))
+    return Checker(
+        kind=CheckerKind.FLOATS if fractions else CheckerKind.TOKENS, absolute=_absolute_tolerance(fractions)
+    )
 
 
 def values_checker(values: Iterable[Any]) -> Checker:
     """Equal JSON values, fractions with a tolerance."""
     fractions = (one for value in values for level in levels(value) for one in level if isinstance(one, float))
-    return Checker(kind=CheckerKind.VALUES, absolute=absolute_tolerance(fractions))
+    return Checker(kind=CheckerKind.VALUES, absolute=_absolute_tolerance(fractions))
 
 
-def absolute_tolerance(expected: Iterable[float]) -> float:
-    """None beside the relative one if an expected number is so small that others would equal it, and 0, too."""
+def _absolute_tolerance(expected: Iterable[float]) -> float:
+    """The absolute tolerance, 0 if an expected number is so small that others and 0 would equal it."""
     return 0.0 if any(0 < abs(number) < SMALL for number in expected) else TOLERANCE
 
 
 def amount(value: Any) -> float | None:
-    """The number that a value is or begins with, as in "2.0 seconds"; nothing where it is not positive."""
+    """The number that a value is or begins with, as in "2.0 seconds"; None if it is not positive."""
     found = AMOUNT.match(value) if isinstance(value, str) else None
     number = float(found[1]) if found else value
     return float(number) if isinstance(number, int | float) and 0 < number < 1e18 else None
 
 
 def row_limits(time_s: float | None, memory_mb: float | None) -> dict[str, Any]:
-    """The fields of a problem's limits; the defaults for what is nothing."""
+    """The fields of a problem's limits; missing ones get the defaults."""
     found: dict[str, Any] = {}
     if time_s is not None:
         found["time_limit_s"] = min(time_s, LONGEST_TIME_S)
@@ -124,13 +126,13 @@ def row_limits(time_s: float | None, memory_mb: float | None) -> dict[str, Any]:
 
 
 def without_images(statement: str) -> str:
-    """The statement. Raises `InvalidProblem` where it says something by a picture."""
+    """The statement. Raises `InvalidProblem` if it depends on a picture."""
     if "<image>" in statement or "<img" in statement:
         raise InvalidProblem("the statement needs an image")
     return statement
 
 
 def naming(statement: str, starter: str, function: str) -> str:
-    """The statement, with the function's name where neither it nor the starter says it."""
+    """The statement, with the function's name added if neither it nor the starter names it."""
     told = function in statement or function in starter
     return statement if told else f"{statement.rstrip()}\n\nThe function is called {function}."

@@ -4,8 +4,9 @@
     apps, taco     question, input_output: JSON {inputs, outputs, fn_name?}, starter_code, solutions: JSON list
     published      question, test_input, test_output, test_time_limit
 
-The official runner of APPS and TACO puts imports in front of every program; numpy, which it adds, is in no sandbox.
-APPS and TACO wrap a function's value in a list. It is unwrapped where every value of a problem is a list of one.
+The official runner of APPS and TACO puts imports in front of every program; it also adds numpy, which our sandbox does
+not have. APPS and TACO wrap a function's value in a list. It is unwrapped if every value of a problem is a list of one
+element.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LEVELS = {
 
 
 def codecontests(row: Row) -> Problem:
-    """All three kinds of tests in their order. Problems that read a file are none of ours."""
+    """All three kinds of tests in their order. Problems that read a file are refused."""
     if optional(row, "input_file") or optional(row, "output_file"):
         raise InvalidProblem("reads or writes a file")
     pairs = [pair for name in ("public_tests", "private_tests", "generated_tests") for pair in _pairs(row.get(name))]
@@ -106,7 +107,7 @@ def apps(row: Row) -> Problem:
 
 
 def published(row: Row) -> Problem:
-    """A row of the data sets that the published implementation downloads; only stdio is in use there."""
+    """A row of the data sets that the published implementation downloads; they use stdio only."""
     if row.get("test_method", "stdio") not in ("stdio", None):
         raise InvalidProblem("the test method is not stdio")
     tests = stdio_tests(sequence(row.get("test_input"), "test_input"), sequence(row.get("test_output"), "test_output"))
@@ -120,7 +121,7 @@ def published(row: Row) -> Problem:
 
 
 def _pairs(tests: Any) -> Sequence[tuple[Any, Any]]:
-    """Of an object of lists, or of a list of objects: both are in use."""
+    """From an object of lists, or from a list of objects: both occur."""
     if tests is None:
         return []
     if isinstance(tests, Mapping):
@@ -151,7 +152,7 @@ def _python3(solutions: Any) -> str | None:
 
 
 def _first(solutions: Any) -> str | None:
-    """The first of a list, or of a list as JSON text; a solution is nothing that a problem needs."""
+    """The first of a list, or of a list as JSON text. A problem does not need a solution."""
     try:
         found = parsed_column(solutions, "solutions") if isinstance(solutions, str) else solutions
     except InvalidProblem:

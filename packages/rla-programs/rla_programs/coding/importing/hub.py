@@ -1,7 +1,7 @@
 """Data files of a data set on the Hub: `hub:owner/name[@revision][:folder or file]`.
 
-Only the files of the split (see `rows.py`) below the folder are fetched, into the Hub's own cache, and read like local
-ones: no loading script runs. A file that is named itself is found in the cache without a network, too.
+Only the files of the split (see `rows.py`) below the folder are downloaded, into the Hub's own cache, and read like
+local ones: no loading script runs. A file that is named explicitly is also found in the cache without a network.
 Examples: `hub:google-research-datasets/mbpp:sanitized`, `hub:livecodebench/code_generation_lite:test6.jsonl`.
 """
 
@@ -18,7 +18,7 @@ NAME = re.compile(r"hub:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P
 
 
 def fetched(source: str, split: str) -> list[Path]:
-    """Local copies of the data set's files. Raises `UserError` when it, its files or the network are not there."""
+    """Local copies of the data set's files. Raises `UserError` without the data set, its files or the network."""
     named = NAME.fullmatch(source)
     if named is None:
         raise UserError(f"{source}: not of the form hub:owner/name[@revision][:folder or file]")
@@ -31,12 +31,12 @@ def fetched(source: str, split: str) -> list[Path]:
         try:
             return list(list_repo_files(repo, repo_type="dataset", revision=revision))
         except (HTTPError, OSError):
-            if not is_data_file(named["inside"]):
+            if not _is_data_file(named["inside"]):
                 raise
-            return [named["inside"]]  # the Hub's cache may have it
+            return [named["inside"]]  # it may be in the Hub's cache
 
     try:
-        names = chosen_files(listed(), named["inside"], split)
+        names = _chosen_files(listed(), named["inside"], split)
         if not names:
             raise UserError(f"{source}: has no data file of the split {split!r}; name a file of it behind a colon")
         return [Path(hf_hub_download(repo, name, repo_type="dataset", revision=revision)) for name in names]
@@ -47,14 +47,14 @@ def fetched(source: str, split: str) -> list[Path]:
         ) from error
 
 
-def chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
+def _chosen_files(names: list[str], inside: str | None, split: str) -> list[str]:
     """The file `inside`, or the files of the split below the folder `inside`, in name order."""
-    if inside in names and is_data_file(inside):
+    if inside in names and _is_data_file(inside):
         return [inside]
     below = [name for name in names if inside is None or name.startswith(f"{inside.rstrip('/')}/")]
     return sorted(of_split(below, split))
 
 
-def is_data_file(inside: str | None) -> bool:
-    """Whether a name behind the colon is that of a file, and not of a folder."""
+def _is_data_file(inside: str | None) -> bool:
+    """Whether the name behind the colon is a file and not a folder."""
     return inside is not None and Path(inside).suffix in SUFFIXES

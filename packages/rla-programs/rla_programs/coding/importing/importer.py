@@ -1,7 +1,7 @@
-"""From files to problems: rows that are none are counted, tests that are too large or too many are left out.
+"""From files to problems: invalid rows are counted, and tests that are too large or too many are left out.
 
-The first `max_tests` tests of a problem that are small enough stay, in the data set's order (examples first). Rows are
-read in a process apart (`apart`), which bounds what a data set that was made to exhaust memory can take.
+The first `max_tests` tests of a problem that are small enough are kept, in the data set's order (examples first). Rows
+are read in a separate process (`apart`), which limits the memory that a malicious data set can take.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_TEST_CHARS = 20_000
 
 @dataclass(slots=True)
 class Imported:
-    """The problems, the rows that are none by reason, and how many tests of the problems were left out."""
+    """The problems, the invalid rows by reason, and the number of tests that were left out."""
 
     problems: list[Problem] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     tests_left_out: int = 0
 
     def summary(self) -> str:
-        """One line for people: what was read and what was not."""
+        """One line for the user: rows that were read and rows that were not."""
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
         left_out = f"; {self.tests_left_out} tests left out" if self.tests_left_out else ""
         return f"{len(self.problems)} problems, {self.skipped.total()} rows skipped ({reasons or 'none'}){left_out}"
@@ -46,10 +46,10 @@ def import_problems(
     max_tests: int = MAX_TESTS,
     max_test_chars: int = MAX_TEST_CHARS,
 ) -> Imported:
-    """The problems of a file, of a folder's `split`, or of `hub:owner/name`, each content once.
+    """The problems of a file, of a folder's `split`, or of `hub:owner/name`, without duplicates.
 
-    `layout` is a name of `layouts.LAYOUTS`; without it each file's columns tell. Reading ends after `limit` problems.
-    Raises `UserError` where a file cannot be read, its layout is unknown, or there is no problem at all.
+    `layout` is a name in `layouts.LAYOUTS`; by default each file's columns decide. Reading ends after `limit` problems.
+    Raises `UserError` if a file cannot be read, if its layout is unknown, or if there is no problem at all.
     """
     if layout is not None:
         layout_named(layout)

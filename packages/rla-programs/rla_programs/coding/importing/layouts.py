@@ -1,4 +1,4 @@
-"""Which data set a file is of, told by its columns."""
+"""The data set that a file belongs to, recognised by its columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from rla_programs.coding.importing.mbpp import mbpp
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Columns that no other layout has together, and how a row becomes a problem (or raises `InvalidProblem`)."""
+    """Columns that no other layout has together, and the function that makes a row a problem or raises
+    InvalidProblem.
+    """
 
     columns: frozenset[str]
     read: Callable[[Mapping[str, Any]], Problem]
@@ -41,12 +43,12 @@ def data_layout_of(columns: Iterable[str], *, where: str) -> DataLayout:
         if layout.columns <= found:
             return layout
     raise UserError(
-        f"{where}: its columns {sorted(found)[:12]} are of no known data set; known are {', '.join(LAYOUTS)}"
+        f"{where}: its columns {sorted(found)[:12]} match no known data set; known are {', '.join(LAYOUTS)}"
     )
 
 
 def layout_named(name: str) -> DataLayout:
-    """The layout of this name. Raises `UserError`."""
+    """The layout with this name. Raises `UserError`."""
     if name not in LAYOUTS:
         raise UserError(f"env.own.layout: layout {name!r} is unknown; choose from {', '.join(LAYOUTS)}")
     return LAYOUTS[name]

@@ -1,12 +1,12 @@
-"""LiveCodeBench and the coding tasks of LiveBench, which are LiveCodeBench problems in another envelope.
+"""LiveCodeBench, and the coding tasks of LiveBench, which are LiveCodeBench problems in another envelope.
 
     livecodebench   question_content, starter_code, public_test_cases, private_test_cases, metadata {func_name}
     livebench       question_title, original_json {question_content, ...}, public_test_cases, private_test_cases,
                     partial_solution
 
 Tests are JSON lists of {input, output, testtype}; hidden ones may be packed (`pickled.py`). With testtype `functional`
-each line of the input is an argument and the output the value, in JSON. Of the official runner are the limit of 6 s and
-the imports in front of every program: starters name `List` without importing it.
+each line of the input is an argument and the output the value, in JSON. The limit of 6 s and the imports in front of
+every program come from the official runner: starters name `List` without importing it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAMED = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
     *("itertools", "functools", "operator", "io", "sys", "json"),
 )
-# In the order of the official runner: `builtins` gives `pow` and `open` back, which `math` and `io` have taken.
+# In the order of the official runner: `builtins` restores `pow` and `open`, which `math` and `io` have shadowed.
 OFFICIAL_IMPORTS = "; ".join(
     (
         *(f"from {name} import *" for name in STARRED),
@@ -60,14 +60,14 @@ def livecodebench(row: Row) -> Problem:
 
 def livecode_source(*places: Row) -> str:
     """`livecodebench/abc301_a`, with the `question_id` of the first place that has one, or `livecodebench` alone. The
-    official runner knows a question by this id.
+    official runner identifies a question by this id.
     """
     names = (optional(place, "question_id").strip() for place in places)
     return "/".join((LIVECODE, *[name for name in names if 0 < len(name) <= LONGEST_ID][:1]))
 
 
 def livebench(row: Row) -> Problem:
-    """A row of LiveBench's coding category. Of a completion task the whole program is asked for."""
+    """A row of LiveBench's coding category. A completion task asks for the complete program."""
     if not isinstance(row.get("private_test_cases"), str):
         raise InvalidProblem("the tests are a test module")
     original = mapping(row.get("original_json"), "original_json")

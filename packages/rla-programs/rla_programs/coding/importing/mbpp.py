@@ -1,14 +1,14 @@
 """MBPP: text (or prompt), code, test_list, test_setup_code, challenge_test_list.
 
-A test is a line such as `assert f([1, 2]) == (3, 4)`. It is parsed and its literals are read; nothing is executed.
-Accepted are
+A test is a line such as `assert f([1, 2]) == (3, 4)`. It is parsed and its literals are read; nothing is executed. The
+accepted forms are
 
     assert f(...) == value       assert value == f(...)       assert f(...)       assert not f(...)
     assert math.isclose(f(...), value, rel_tol=..., abs_tol=...)
 
-A row with any other test is no problem of ours: with the tests that are left, wrong programs would count as right. As
-in Python 1 equals True and 1.0; unlike there a list equals a tuple of the same values. Arguments are JSON: a tuple is
-passed as a list, and the statement says so; a row whose arguments have keys that are no texts is no problem.
+A row with any other test is refused, because wrong programs might pass the remaining tests. As in Python 1 equals True
+and 1.0; unlike there a list equals a tuple of the same values. Arguments are JSON: a tuple is passed as a list, and the
+statement says so. A row whose arguments have keys that are not strings is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNREADABLE = "an assertion that is not of the form f(literals) == literal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertion:
-    """What an assertion says; `tolerances` are those of `math.isclose` (relative, absolute)."""
+    """A parsed assertion; `tolerances` are those of `math.isclose` (relative, absolute)."""
 
     function: str
     test: CallTest
@@ -64,7 +64,7 @@ def mbpp(row: Row) -> Problem:
 
 
 def assertion(line: Any) -> Assertion:
-    """Reads one test. Raises `InvalidProblem`."""
+    """Parse one test. Raises `InvalidProblem`."""
     if not isinstance(line, str) or len(line) > LONGEST_ASSERTION:
         raise InvalidProblem(UNREADABLE)
     try:
@@ -106,4 +106,4 @@ def _close(call: ast.Call) -> Assertion:
     if len(call.args) != 2 or not set(options) <= {"rel_tol", "abs_tol"}:
         raise InvalidProblem(UNREADABLE)
     tolerances = (options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0))
-    return _said(call.args[0], float(ast.literal_eval(call.args[1])), tolerances)  # an integer would have none
+    return _said(call.args[0], float(ast.literal_eval(call.args[1])), tolerances)  # an integer would have no tolerance

@@ -1,7 +1,8 @@
 """Hidden tests of LiveCodeBench and LiveBench: JSON text, or base64 of zlib of a pickle of JSON text.
 
-A pickle is a program. This one is never run: its opcodes are listed, and only those that a single text is made of are
-accepted. What it unpacks to is bounded in bytes, opcodes and values, since a few kilobytes can unpack to gigabytes.
+A pickle is a program, and this one is never run: its opcodes are listed, and only those that make up a single string
+are accepted. The unpacked size is limited in bytes, opcodes and values, because a few kilobytes can unpack to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rla_programs.coding.data.problems import InvalidProblem
 from rla_programs.coding.importing.bounds import bounded_json
 
 LARGEST = 256 * 1024 * 1024
-LONGEST_PROGRAM = 16  # opcodes: any protocol takes six for one text
+LONGEST_PROGRAM = 16  # opcodes: any protocol takes six for one string
 TEXTS = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
 AROUND = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"})
 
@@ -38,7 +39,7 @@ def hidden_tests(encoded: str) -> Any:
 
 
 def unpacked(data: bytes, *, largest: int = LARGEST) -> bytes:
-    """What zlib made `data` of. Raises `ValueError` beyond `largest` bytes, `zlib.error` for other data."""
+    """The decompressed `data`. Raises `ValueError` beyond `largest` bytes, `zlib.error` for other data."""
     stream = zlib.decompressobj()
     found = stream.decompress(data, largest)
     if not stream.eof:
@@ -47,7 +48,7 @@ def unpacked(data: bytes, *, largest: int = LARGEST) -> bytes:
 
 
 def pickled_text(data: bytes) -> str:
-    """The text that a pickle holds. Raises `ValueError` for a pickle of anything else."""
+    """The string in a pickle. Raises `ValueError` for a pickle of anything else."""
     found: list[str] = []
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         if number > LONGEST_PROGRAM:

@@ -1,8 +1,8 @@
 """Rows of Parquet, JSON and JSON lines files, one at a time.
 
-A folder is searched for files of a split: `train` is the files that have it as a part of their name
-(`train-00000-of-00002.parquet`, `CodeContests_train.json`, `test2.jsonl` for `test`) or as one of their folders. A
-file that is named itself is of any split. `.json` may hold one list or one object per line.
+A folder is searched for files of a split: files that have `train`, say, as a part of their names
+(`train-00000-of-00002.parquet`, `CodeContests_train.json`; `test2.jsonl` for `test`) or as one of their folders. A file
+that is named explicitly belongs to any split. `.json` may hold one list or one object per line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 def files_of(source: Path, split: str) -> list[Path]:
-    """The files to read, in name order. Raises `UserError` when there is none."""
+    """The files to read, in name order. Raises `UserError` if there are none."""
     if source.is_file():
         if source.suffix not in SUFFIXES:
             raise UserError(f"{source}: not one of {', '.join(sorted(SUFFIXES))}")
@@ -45,7 +45,7 @@ def files_of(source: Path, split: str) -> list[Path]:
 
 
 def of_split(names: Sequence[str], split: str) -> list[str]:
-    """Those of the relative file names that belong to the split."""
+    """The relative file names that belong to the split."""
     part = re.compile(rf"(^|[-_.]){re.escape(split)}([-_.0-9]|$)")
     paths = [PurePath(name) for name in names]
     return [
@@ -54,8 +54,8 @@ def of_split(names: Sequence[str], split: str) -> list[str]:
 
 
 def data_rows(path: Path) -> Iterator[Callable[[], Row]]:
-    """The rows of a file, each to be had by a call, which raises InvalidProblem where it is no object, or holds too
-    much. Raises `UserError` when the file cannot be read.
+    """The rows of a file, as functions that return a row, or raise InvalidProblem if it is not an object or too large.
+    Raises `UserError` if the file cannot be read.
     """
     try:
         yield from _parquet(path) if path.suffix == ".parquet" else _json(path)

@@ -1,1 +1,1 @@
-"""Generated questions of our own: small, exact, offline, with levels, and each with the program that answers it."""
+"""Our own generated questions: small, exact, offline, with levels, and each with the program that answers it."""

@@ -1,11 +1,11 @@
-"""What a family of generated questions is: texts with gaps, values drawn for the gaps, and the answer computed here.
+"""A family of generated questions: texts with gaps, values drawn for the gaps, and the answer computed here.
 
     item      (levels, seed, index) -> the gaps' values, from `Random(derive(...))` and nothing else
     question  "Compute {0}^{1} mod {2}."          program  "print(pow({0},{1},{2}))"
 
-A program prints the answer and a line end, by construction: the answer is computed by a function of ours from the same
-values (tests run every program). A program that somebody else wrote is read by the same text with gaps: where it fits,
-what it prints is computed, and nothing is executed.
+A program prints the answer and a line end, by construction: a function of ours computes the answer from the same values
+(tests run every program). A program that somebody else wrote is matched against the same text with gaps. If it matches,
+its output is computed, and nothing is executed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Protocol
 
 from rla.seeds import derive
 
-NUMBER = "[1-9][0-9]{0,7}|0"  # a Python number has no zero in front; longer ones are not computed
+NUMBER = "[1-9][0-9]{0,7}|0"  # a Python number has no leading zero; longer ones are not computed
 WORD = "[a-z]{1,64}"
 GAP = re.compile(r"\{([0-9])\}")
-LONGEST_PROGRAM = 200  # characters of a program that is read
-TRIES = 64  # of drawing a slip that changes the answer
+LONGEST_PROGRAM = 200  # characters of a program that is matched
+TRIES = 64  # attempts to draw a slip that changes the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A call: the program, and what it prints without the line end."""
+    """A call: the program, and its output without the line end."""
 
     program: str
     printed: str
@@ -44,7 +44,7 @@ class Made:
 
 
 class QuestionFamily(Protocol):
-    """`tops`: the highest level of each attribute. `about`: what an attribute is."""
+    """`tops`: the highest level of each attribute. `about`: a description of each attribute."""
 
     @property
     def name(self) -> str: ...
@@ -58,13 +58,13 @@ class QuestionFamily(Protocol):
     def item(self, levels: Mapping[str, int], seed: int, index: int) -> Made: ...
 
     def slipped(self, levels: Mapping[str, int], seed: int, index: int, rng: random.Random) -> Made | None:
-        """The item as somebody makes it who copies one sign of its values wrongly: another answer. None where no slip
-        was found that has one.
+        """The item with one character of its values copied wrongly and so another answer; None if there is no such
+        slip.
         """
         ...
 
     def printed(self, program: str) -> str | None:
-        """What `program` prints, without running it; None where it is not of the family's shape, or takes long."""
+        """The output of `program`, without running it; None if it does not match the family, or takes long."""
         ...
 
 
@@ -72,9 +72,9 @@ class QuestionFamily(Protocol):
 class Gapped:
     """A `QuestionFamily` of texts with gaps.
 
-    `gaps`: a pattern per gap of what may stand in it. `draw`: values at some levels. `results`: what each of `programs`
-    prints, in order; nothing where the values make no answer, or one that is not to be computed here. A program may
-    have further gaps, for the results of those before it.
+    `gaps`: a pattern for the content of each gap. `draw`: values at some levels. `results`: the outputs of `programs`,
+    in order; None if the values have no answer, or none that should be computed here. A program may have further gaps,
+    for the results of earlier programs.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Gapped:
     gaps: tuple[str, ...]
     draw: Callable[[Mapping[str, int], random.Random], Sequence[str]]
     results: Callable[[Sequence[str]], Sequence[str] | None]
-    steady: frozenset[int] = field(default_factory=frozenset)  # gaps in which nobody slips
+    steady: frozenset[int] = field(default_factory=frozenset)  # gaps that are never copied wrongly
 
     def item(self, levels: Mapping[str, int], seed: int, index: int) -> Made:
         values = self._values(levels, seed, index)
@@ -109,7 +109,7 @@ class Gapped:
         return None
 
     def printed(self, program: str) -> str | None:
-        """Only of families with one program: those with more share their shapes with others."""
+        """Only for families with one program, because those with several share their programs with other families."""
         found = self._shape.fullmatch(program) if len(program) <= LONGEST_PROGRAM else None
         if found is None or len(self.programs) > 1:
             return None
@@ -118,7 +118,7 @@ class Gapped:
 
     @cached_property
     def _shape(self) -> re.Pattern[str]:
-        """The program, a group for each gap where it occurs first; every repetition linear in time."""
+        """The program, with a group for the first occurrence of each gap; every repetition is linear in time."""
         texts = GAP.split(self.programs[-1])
         seen, shape = set[str](), ""
         for number, text in enumerate(texts):
@@ -158,5 +158,5 @@ def slip_of(text: str, rng: random.Random) -> str:
 
 
 def number_of_digits(digits: int, rng: random.Random) -> int:
-    """One with exactly so many digits."""
+    """A number with exactly this many digits."""
     return rng.randrange(10 ** (digits - 1), 10**digits)

@@ -1,7 +1,7 @@
 """Families of numbers: long arithmetic, modular powers, digit sums, common divisors and multiples, small search.
 
-The numbers of a question have three digits or more, or one: the small tokenizers of `rla.models.tokenizer` write
-those digit by digit, and a number of two digits as one token. So copying a number is always the same skill.
+The numbers of a question have three digits or more, or one. The small tokenizers of `rla.models.tokenizer` write these
+digit by digit, and a number of two digits as one token, so copying a number is always the same skill.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from rla_programs.tool.families.generated import NUMBER, Gapped, number_of_digits
 
-PRODUCT_DIGITS = 11  # of factors that stand side by side, together: the longest answers
+PRODUCT_DIGITS = 11  # total of adjacent factors: the longest answers
 FACTORS = re.compile(r"([+-]?)([0-9*]+)")
 LARGEST_POWER = 4000  # digits; Python refuses to write integers of more than 4300
 FEWEST_DIGITS = 3
-LARGEST_MODULUS = 10**5  # of a search, which looks at so many numbers
+LARGEST_MODULUS = 10**5  # of a search, which tests this many numbers
 Levels = Mapping[str, int]
 
 
@@ -102,7 +102,7 @@ DIGITS = Gapped(
 
 
 def _with_divisor(levels: Levels, rng: random.Random) -> Sequence[str]:
-    """Two numbers whose greatest common divisor has the digits of its level: of numbers drawn freely it is mostly 1."""
+    """Two numbers whose greatest common divisor has the digits of its level. Drawn independently, it is mostly 1."""
     divisor = number_of_digits(2 + levels["divisor"], rng)
     while True:
         ones = [number_of_digits(2 + levels["rest"], rng) for _ in range(2)]
@@ -147,7 +147,7 @@ LCM = Gapped(
 
 
 def _residue(levels: Levels, rng: random.Random) -> Sequence[str]:
-    """The remainder is that of some square, so that there is a number."""
+    """The remainder of some square, so that a solution exists."""
     start = number_of_digits(FEWEST_DIGITS + levels["start"], rng)
     modulus = number_of_digits(FEWEST_DIGITS + levels["modulus"], rng)
     while True:
@@ -157,7 +157,7 @@ def _residue(levels: Levels, rng: random.Random) -> Sequence[str]:
 
 
 def _first_root(values: Sequence[str]) -> Sequence[str] | None:
-    """Squares have the period of the modulus: where there is none in one period, the program never ends."""
+    """Squares have the period of the modulus: if there is none in one period, the program never ends."""
     start, modulus, rest = map(int, values)
     if not 0 < modulus < LARGEST_MODULUS:
         return None
@@ -174,7 +174,7 @@ SEARCH = Gapped(
     gaps=(NUMBER, NUMBER, NUMBER),
     draw=_residue,
     results=_first_root,
-    steady=frozenset({1, 2}),  # with another modulus or remainder there may be no such number
+    steady=frozenset({1, 2}),  # with another modulus or remainder there may be no solution
 )
 
 

@@ -1,8 +1,8 @@
-"""Programs for families of reasoning-gym: what a teacher sends to the tool. A family without one has no teacher.
+"""Programs for families of reasoning-gym, which a teacher sends to the tool. A family without one has no teacher.
 
-A program is made from what the package says about an item (`metadata`), and it prints the item's own answer, text for
-text: a test runs the programs of every family here. Values that stand in the question stand in the program as they are,
-because what a small model learns is to copy them.
+A program is made from the package's `metadata` of an item, and it prints the item's own answer exactly: a test runs the
+programs of every family here. Values of the question are copied into the program unchanged, because a small model
+learns to copy them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _whole_expression(entry: Entry) -> str:
 
 
 def _decimal_sum(entry: Entry) -> str:
-    """Exact, and with as many places as the longest number has, which is what the package answers."""
+    """Exact, and with as many decimal places as the longest number, as the package answers."""
     signed = "".join(entry["metadata"]["expression"].split(" ")).replace("-", "+-").split("+")
     terms = ",".join(f"'{term}'" for term in signed if term)
     return f"from decimal import Decimal as D;print(sum(map(D,[{terms}])))"
@@ -108,6 +108,6 @@ PROGRAMS: Mapping[str, Callable[[Entry], str]] = {
 
 
 def teacher_program(family: str, entry: Entry) -> str | None:
-    """None for a family that has none."""
+    """None for a family without a program."""
     make = PROGRAMS.get(family)
     return None if make is None else make(entry)

@@ -1,6 +1,6 @@
 """Families of texts: how often a letter occurs.
 
-A word of a few letters holds it a few times, which is easily guessed; written a few hundred times, it is not.
+In a word of a few letters the count is easily guessed; in the same word written a few hundred times it is not.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from rla_programs.tool.families.generated import NUMBER, WORD, Gapped, number_of_digits
 
-SHORTEST, LONGER = 5, 3  # letters of a word: so many, and so many more at each level
+SHORTEST, LONGER = 5, 3  # letters of a word: at level 0, and more per level
 FEWEST_DIGITS = 3
-LONGEST_TEXT = 10_000_000  # characters, which the sandbox can hold
+LONGEST_TEXT = 10_000_000  # characters that the sandbox can hold
 
 
 def _word(levels: Mapping[str, int], rng: random.Random) -> Sequence[str]:

@@ -6,9 +6,9 @@
     import_prefix, test_code, entry_point
                                 a function with lines `assert candidate(a=1, b=2) == 3`, called with the entry point
 
-Assertions are parsed and never run: calls with literals are accepted, anything else is no problem of ours. The names of
-arguments are dropped, so each assertion has to give them in one and the same order, that of the signature where the
-question shows it.
+Assertions are parsed and never run: calls with literals are accepted, and problems with anything else are refused. The
+names of arguments are dropped, so all assertions have to give them in the same order, which must be that of the
+signature if the question shows it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _of_assertions(question: str, found: Sequence[Assertion], limits: dict[str, 
 def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
     code, entry = text(cases, "test_code"), ENTRY.fullmatch(text(cases, "entry_point").strip())
     if len(code) > LONGEST_TEST_CODE or entry is None:
-        raise InvalidProblem("tests that are too long, or an entry point that is no name")
+        raise InvalidProblem("tests that are too long, or an entry point that is not a name")
     try:
         body = ast.parse(code).body
         functions = [node for node in body if isinstance(node, ast.FunctionDef)]
@@ -112,9 +112,9 @@ def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise InvalidProblem(UNREADABLE) from error
     orders.discard(())
-    if len(orders) > 1 or any(not in_signature(question, entry[1], order) for order in orders):
+    if len(orders) > 1 or any(not _in_signature(question, entry[1], order) for order in orders):
         raise InvalidProblem("the order of the arguments is not known")
-    prelude = import_lines(optional(cases, "import_prefix"))
+    prelude = _import_lines(optional(cases, "import_prefix"))
     if prelude:
         limits = {**limits, "prelude": prelude}
     short = [line for line in lines if len(line) <= LONGEST_ASSERTION]
@@ -122,7 +122,7 @@ def _of_harness(question: str, cases: Row, limits: dict[str, Any]) -> Problem:
 
 
 def _positional(node: ast.stmt, orders: set[tuple[str, ...]]) -> str:
-    """The assertion with its named arguments in their places."""
+    """The assertion with its named arguments as positional ones."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "candidate":
             if any(one.arg is None for one in inner.keywords):
@@ -132,7 +132,7 @@ def _positional(node: ast.stmt, orders: set[tuple[str, ...]]) -> str:
     return ast.unparse(node)
 
 
-def import_lines(prefix: str) -> str:
+def _import_lines(prefix: str) -> str:
     """The imports of the standard library in the code that a data set puts in front of programs, as one line."""
     try:
         body = ast.parse(prefix[:LONGEST_ASSERTION]).body
@@ -149,8 +149,8 @@ def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def in_signature(question: str, function: str, names: Sequence[str]) -> bool:
-    """Whether the names are in the order of the function's signature in the question, where it has one."""
+def _in_signature(question: str, function: str, names: Sequence[str]) -> bool:
+    """Whether the names are in the order of the function's signature, if the question has one."""
     _, found, after = question.partition(f"def {function}(")
     words = WORD.findall(after.partition(")")[0])
     places = [words.index(name) if name in words else -1 for name in names]

@@ -2,9 +2,10 @@
 
     aime    Problem, Answer, or problem, answer
     gpqa    problem, solution (a letter), domain; or Question, Correct Answer, Incorrect Answer 1 to 3
-    plain   question or problem, answer; of an answer with #### (as GSM8K has it) what stands behind the last one
+    plain   question or problem, answer; if an answer contains #### (as in GSM8K), the part after the last one
 
-The options of a question of GPQA are shuffled by a seed of the question's own text, so each import has the same.
+The options of a GPQA question are shuffled with a seed from the question's own text, so each import gives the same
+order.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def aime(row: Row) -> FoundQuestion:
 
 
 def gpqa(row: Row) -> FoundQuestion:
-    """A row of GPQA, of either form."""
+    """A row of GPQA, in either form."""
     if "Correct Answer" in row:
         return _with_options(row)
     question, letter = question_text(text(row, "problem")), text(row, "solution").strip()
     letter = letter.removeprefix("\\boxed{").removesuffix("}").strip().strip("().").upper()
     if not is_letter(letter):
-        raise InvalidProblem("a solution that is no letter")
+        raise InvalidProblem("a solution that is not a letter")
     domain = optional(row, "domain")
     return FoundQuestion(text=question, check="choice", answer=letter, source=named_source(row), domain=domain)
 
@@ -65,5 +66,5 @@ def question_answer(row: Row) -> FoundQuestion:
 
 
 def _first(row: Row, *names: str) -> str:
-    """The first of the columns that is there. Raises `InvalidProblem`."""
+    """The first of the columns that exists. Raises `InvalidProblem`."""
     return text(row, next((name for name in names if name in row), names[0]))

@@ -1,4 +1,4 @@
-"""What a row says, before anything is made of it, and the texts that a row may give."""
+"""The content of a row before it becomes a question, and the checks of its texts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PROGRAM_ABILITIES = frozenset({"code", "coding", "programming"})  # of a row tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundQuestion:
-    """`source` is empty where the row names none, until the file gives it one (`sources`).
+    """`source` is empty if the row does not name one, until the file gives it one (`sources`).
 
-    `problem`: of a question that asks for a program. `domain`: the field or ability, where it is told.
+    `problem`: of a question that asks for a program. `domain`: the field or ability, if known.
     """
 
     text: str
@@ -32,20 +32,21 @@ class FoundQuestion:
 
 
 def question_text(text: str) -> str:
-    """The text. Raises `InvalidProblem` for one that is empty, too long or no Unicode."""
+    """The text. Raises `InvalidProblem` if it is empty, too long or not Unicode."""
     if not text.strip():
         raise InvalidProblem("no question")
     if len(text) > LONGEST_QUESTION:
         raise InvalidProblem(f"a question of more than {LONGEST_QUESTION} characters")
     if not is_text(text, longest=LONGEST_QUESTION):
-        raise InvalidProblem("a question that is no text")
+        raise InvalidProblem("a question that is not text")
     return text.strip()
 
 
 def answer_text(value: Any) -> str:
-    """A ground truth as text. A list of texts (also as JSON text) is its one element, or alternatives as JSON text.
+    """A ground truth as text. A list of strings (also as JSON text) becomes its single element, or alternatives as JSON
+    text.
 
-    Raises `InvalidProblem` for one that is empty, too long or neither a text nor a number.
+    Raises `InvalidProblem` if it is empty, too long or neither a string nor a number.
     """
     if isinstance(value, str) and value.lstrip().startswith('["'):
         with contextlib.suppress(InvalidProblem):  # a text may only look like a list
@@ -60,7 +61,7 @@ def answer_text(value: Any) -> str:
     if not text.strip():
         raise InvalidProblem("no answer")
     if not is_text(text, longest=LONGEST_ANSWER):
-        raise InvalidProblem(f"an answer of more than {LONGEST_ANSWER} characters, or that is no text")
+        raise InvalidProblem(f"an answer of more than {LONGEST_ANSWER} characters, or that is not text")
     return text
 
 
@@ -70,6 +71,6 @@ def is_letter(answer: str) -> bool:
 
 
 def named_source(row: Row) -> str:
-    """The row's data source, where it is a short name."""
+    """The row's data source, if it is a short name."""
     name = optional(row, "data_source").strip()
     return name if len(name) <= 100 and is_text(name, longest=100) and name.isprintable() else ""

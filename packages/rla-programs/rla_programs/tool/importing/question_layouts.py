@@ -1,6 +1,6 @@
-"""Which data set a file of questions is of, told by its columns or by name.
+"""The data set that a file of questions belongs to, recognised by its columns or given by name.
 
-The layouts of `rla_programs.coding.importing.layouts` are those of questions that ask for a program.
+The layouts in `rla_programs.coding.importing.layouts` are for questions that ask for a program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rla_programs.tool.importing.verl import evaluated_livecode, verl
 
 @dataclass(frozen=True, slots=True)
 class QuestionLayout:
-    """A name, columns that no layout before it has together, and how a row becomes a question."""
+    """A name, columns that no earlier layout has together, and a function that makes a question of a row."""
 
     name: str
     columns: frozenset[str]
@@ -31,7 +31,7 @@ class QuestionLayout:
 
 
 def _program(read: Callable[[Row], Problem]) -> Callable[[Row], FoundQuestion]:
-    """Of a row of programming problems."""
+    """A reader for rows of programming problems."""
 
     def found(row: Row) -> FoundQuestion:
         problem = read(row)
@@ -59,14 +59,14 @@ NAMES = tuple(dict.fromkeys(layout.name for layout in ALL))
 
 
 def check_question_layout(name: str) -> None:
-    """Raises UserError for a layout that is unknown."""
+    """Raises UserError for an unknown layout."""
     if name and name not in NAMES:
         raise UserError(f"env.own.layout: layout {name!r} is unknown; choose from {', '.join(NAMES)}")
 
 
 def question_layout_of(name: str, columns: Iterable[str], *, where: str) -> QuestionLayout:
-    """The layout of these columns, among those of the name if one is given. Only a file whose name has aime in it is
-    told to be AIME by the columns problem and answer. Raises UserError that names the file.
+    """The layout with these columns, among those with the name if one is given. The columns problem and answer mean
+    AIME only if the file's name contains aime. Raises UserError that names the file.
     """
     check_question_layout(name)
     found = set(columns)
@@ -79,20 +79,20 @@ def question_layout_of(name: str, columns: Iterable[str], *, where: str) -> Ques
 
 
 def question_reader(order: Order, columns: Row, where: str, *, asked: str) -> Reader:
-    """Rows of questions, each with a source (`source_of`); `asked` is what somebody asked for. Of questions for a
-    program, tests beyond the order's bounds are left out.
+    """A reader for rows of questions, each with a source (`source_of`); `asked` is the path or data set that the user
+    named. For questions that ask for a program, tests beyond the order's limits are left out.
     """
     layout = question_layout_of(order.layout or "", columns, where=where)
 
     def read(row: Row) -> RowRead:
         found = layout.read(row)
         source = found.source or source_of(layout.name, row, file=where, asked=asked, named=order.layout is not None)
-        return with_fewer_tests(replace(found, source=source), order)
+        return _with_fewer_tests(replace(found, source=source), order)
 
     return read
 
 
-def with_fewer_tests(found: FoundQuestion, order: Order) -> RowRead:
+def _with_fewer_tests(found: FoundQuestion, order: Order) -> RowRead:
     """The question with the first tests that are small enough."""
     if found.problem is None:
         return RowRead(found=found)

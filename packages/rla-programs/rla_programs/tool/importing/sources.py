@@ -1,12 +1,12 @@
-"""What the source of a row is called that names none: the name of its benchmark, else that of its file or data set.
+"""The source of a row that does not name one: the name of its benchmark, else that of its file or data set.
 
-    aime            aime2024   the year of the columns ID (2024-I-1) or year, else the first name that has one
-    gpqa            gpqa-diamond   the subset of the first name that has one, else gpqa
-    livecodebench   livecodebench-v6   the release of the first name that has one, else livecodebench
-    others          the name of the file, folder or data set that was asked for, as for AIME without a year
+    aime            aime2024   the year in the columns ID (2024-I-1) or year, else in the first name that has one
+    gpqa            gpqa-diamond   the subset in the first name that has one, else gpqa
+    livecodebench   livecodebench-v6   the release in the first name that has one, else livecodebench
+    others          the name of the requested file, folder or data set, as for AIME without a year
 
-Names are asked in this order: the file's, its folder's, and that of what was asked for. A folder further up is the
-reader's own affair, so no source depends on it. `rla_programs.tool.decoration` tells the benchmarks by these names.
+Names are searched in this order: the file's, its folder's, and the requested name. Folders further up do not matter, so
+a source does not depend on them. `rla_programs.tool.decoration` recognises the benchmarks by these names.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from rla_programs.coding.importing.livecode import LIVECODE
 
 YEAR = "(?:19|20)[0-9]{2}"
 CONTEST = re.compile(rf"({YEAR})-II?-[0-9]{{1,2}}")  # problem 1 of the first contest is 2024-I-1
-AIME = re.compile(rf"aime[-_ ]?(?:({YEAR})|(2[0-9]))(?![0-9]|[-_]{YEAR})")  # a range of years is none
+AIME = re.compile(rf"aime[-_ ]?(?:({YEAR})|(2[0-9]))(?![0-9]|[-_]{YEAR})")  # a range of years does not match
 GPQA = re.compile(r"gpqa[-_ ]?(diamond|main|extended|experts)")
 RELEASE = re.compile(r"(?:livecodebench|lcb)[-_ ]?v([0-9]{1,2})(?![0-9])")
 
 
 def source_of(layout: str, row: Row, *, file: str, asked: str, named: bool = False) -> str:
-    """The source of a row of `file`, where it names none. `asked`: the file, folder or data set of the Hub that was
-    asked for. `named`: that somebody said which layout it has, and not the columns alone.
+    """The source of a row of `file` that does not name one. `asked`: the requested file, folder or data set of the Hub.
+    `named`: the user named the layout, and it was not guessed from the columns.
     """
-    own = own_name(asked)
+    own = _own_name(asked)
     names = [PurePath(file).stem.casefold(), PurePath(file).parent.name.casefold(), own]
     if layout == "aime":
-        year = aime_year(row, names, known=named)
+        year = _aime_year(row, names, known=named)
         return f"aime{year}" if year else own if not named or "aime" in own else f"aime-{own}"
     if layout == "gpqa":
         return "-".join(("gpqa", *_first(GPQA, names)))
@@ -42,15 +42,15 @@ def source_of(layout: str, row: Row, *, file: str, asked: str, named: bool = Fal
     return own
 
 
-def own_name(asked: str) -> str:
+def _own_name(asked: str) -> str:
     """The name of a file without its ending, of a folder, or of a data set of the Hub."""
     inner = PurePath(asked.removeprefix(PREFIX).partition("@")[0].partition(":")[0])
     return (inner.stem if inner.suffix else inner.name).casefold() or "questions"
 
 
-def aime_year(row: Row, names: Sequence[str], *, known: bool) -> str:
-    """The year of a contest, or nothing. A column for a year tells it only where the row is `known` to be of AIME, or a
-    name says so: other contests have such columns, too.
+def _aime_year(row: Row, names: Sequence[str], *, known: bool) -> str:
+    """The year of a contest, or an empty string. A column for a year counts only if the row is `known` to be from AIME,
+    or a name says so, because other contests have such columns, too.
     """
     contest = CONTEST.fullmatch(str(row.get("ID", row.get("id"))))
     if contest:
@@ -64,6 +64,6 @@ def aime_year(row: Row, names: Sequence[str], *, known: bool) -> str:
 
 
 def _first(pattern: re.Pattern[str], names: Sequence[str]) -> tuple[str, ...]:
-    """What the group of a pattern is in the first name that has it; nothing where none has."""
+    """The match of the pattern's group in the first name that has one; empty if none has."""
     found = next(filter(None, map(pattern.search, names)), None)
     return () if found is None else (found[1],)

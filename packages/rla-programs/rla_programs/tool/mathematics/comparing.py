@@ -1,14 +1,14 @@
 r"""Whether two answers are the same mathematics: numbers, lists, sets, intervals, equations, matrices, words.
 
-An answer is taken apart (`reading`) and compared part by part (`same_mathematics`), single expressions by value
+An answer is parsed (`reading`) and compared part by part (`same_mathematics`), single expressions by value
 (`expressions`).
 
-    numbers      exactly; of a rounded decimal at least FEWEST_DIGITS digits have to be given, and be right
+    numbers      exactly; a rounded decimal needs at least FEWEST_DIGITS digits, all of them right
     lists        1, 2 and {1, 2} in any order, (1, 2) in this one; the brackets of intervals count
     names        x = 5 is 5 unless the truth names another symbol; 11 = 12 is not 12
     relations    x > 2 is 2 < x and (2, \infty); equations are the same if both hold at the same points
-    units        those that are known are left out if one side names none; 50% is 50 for a truth in percent, and 0.5
-    dots         1, 2, \ldots is the same text or nothing
+    units        known units are ignored if one side has none; 50% is 50 for a truth in percent, and 0.5
+    dots         1, 2, \ldots is compared as text only
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from rla_programs.tool.mathematics.numbers import is_real, rounded_off
 from rla_programs.tool.mathematics.readings import REVERSED, UNORDERED, Reading, reading
 from rla_programs.tool.mathematics.spelling import is_word
 
-FEWEST_DIGITS = 6  # of a decimal that stands for a number that it does not equal, and as many behind the point
+# significant digits, and decimal places, of a decimal that stands for a number which it does not equal
+FEWEST_DIGITS = 6
 
 
 def same_mathematics(truth: str, answer: str) -> bool:
-    """Whether the answer is the truth. Undecided and unreadable answers are not."""
+    """Whether the answer is the truth. Undecidable and unparsable answers are not."""
     if truth.strip() == answer.strip():
         return True
     try:
@@ -35,7 +36,7 @@ def same_mathematics(truth: str, answer: str) -> bool:
 
 
 def is_readable(truth: str) -> bool:
-    """Whether answers can be compared with a truth by value, and not as text alone."""
+    """Whether answers can be compared with a truth by value, and not only as text."""
     try:
         found = reading(truth)
         return _decidable(found)
@@ -47,7 +48,7 @@ def _decidable(found: Reading) -> bool:
     if found.kind == "raw":
         return False
     if found.kind == "one" and not symbols_in(found.node):
-        value_of(found.node, {})  # raises where it cannot be computed
+        value_of(found.node, {})  # raises if it cannot be computed
     return all(map(_decidable, found.parts))
 
 
@@ -142,7 +143,7 @@ def _same_value(truth: Reading, answer: Reading) -> bool:
 
 
 def _rounds_to(exact: Reading, decimal: Reading) -> bool:
-    """Whether a decimal is the other number, rounded to as many digits as it has; few digits stand for themselves."""
+    """Whether a decimal is the other number, rounded to its digits; with few digits it stands for itself only."""
     if decimal.rounded is None or (exact.rounded and exact.rounded.digits < decimal.rounded.digits):
         return False
     places, digits, exponent = decimal.rounded

@@ -1,4 +1,4 @@
-"""Whether two expressions have the same value, at several points of their symbols if they have any."""
+"""Whether two expressions have the same value, tested at several points if they contain symbols."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEWEST_POINTS = 4  # at which both need a value
 
 
 def symbols_in(node: Any) -> frozenset[str]:
-    """The names of the symbols that an expression has."""
+    """The names of the symbols in an expression."""
     if not isinstance(node, tuple) or not node:
         return frozenset()
     if node[0] == "symbol":
@@ -43,7 +43,7 @@ def symbols_in(node: Any) -> frozenset[str]:
 
 
 def same_expression(one: Node, other: Node) -> bool:
-    """Whether both have one value, wherever both have one. Raises Undecided."""
+    """Whether the values are equal at all points at which both have one. Raises Undecided."""
     if one == other:
         return True
     names = sorted(symbols_in(one) | symbols_in(other))
@@ -52,7 +52,7 @@ def same_expression(one: Node, other: Node) -> bool:
     if not names:
         return same_number(value_of(one, {}), value_of(other, {}))
     met = 0
-    for point in sample_points(names):
+    for point in _sample_points(names):
         try:
             left, right = value_of(one, point), value_of(other, point)
         except ArithmeticError:
@@ -68,10 +68,10 @@ def same_expression(one: Node, other: Node) -> bool:
 
 
 def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
-    """Whether one is the other times a number other than 0: both are 0 at the same points. Raises Undecided."""
+    """Whether one is the other times a number other than 0, so that both are 0 at the same points. Raises Undecided."""
     names = sorted(symbols_in(one) | symbols_in(other))
     ratio, met = None, 0
-    for point in sample_points(names) if names else ():
+    for point in _sample_points(names) if names else ():
         try:
             left, right = value_of(one, point), value_of(other, point)
             found = quotient_of(left, right)
@@ -87,9 +87,9 @@ def proportional(one: Node, other: Node, *, positive: bool = False) -> bool:
     return True
 
 
-def sample_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
-    """The same for every pair: first of positive numbers, then of both signs. Every third point has large ones, which
-    tell |x - 5| from 5 - x.
+def _sample_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
+    """The same for every pair: first with positive numbers, then with both signs. Every third point has large ones,
+    which distinguish |x - 5| from 5 - x.
     """
     draw = random.Random(0)
     for number in range(POINTS):

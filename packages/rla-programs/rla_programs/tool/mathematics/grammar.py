@@ -42,7 +42,7 @@ def expression_of(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent; depth is bounded by MOST_NESTED."""
+    """Recursive descent with a depth of at most MOST_NESTED."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens, self._place, self._depth = tokens, 0, 0
@@ -82,7 +82,7 @@ class _Parser:
         return node
 
     def product(self) -> Node:
-        """Also of factors side by side, which bind as those with a sign do: 1/2x is half of x."""
+        """Also for adjacent factors, which bind like factors with a sign: 1/2x is half of x."""
         node = self.signed()
         while True:
             if self.take("*", *(f"\\{name}" for name in TIMES)):
@@ -123,7 +123,7 @@ class _Parser:
         return ("*", node, ("degree",)) if self.take("\u00b0") else node
 
     def signed_atom(self) -> Node:
-        """An exponent without braces: one digit of several in LaTeX, but all of a number in a program."""
+        """An exponent without braces: one digit of several in LaTeX, but the whole number in a program."""
         if self.take("-"):
             return ("-", ("number", Fraction(0)), self.power())
         self.take("+")
@@ -146,13 +146,13 @@ class _Parser:
         return node
 
     def digit_or_atom(self) -> Node:
-        r"""What a command takes without braces: `\frac12` is 1/2, `\sqrt 12` is the root of 1, and then 2."""
+        r"""The argument of a command without braces: `\frac12` is 1/2, `\sqrt 12` is the root of 1, and then 2."""
         token = self.peek()
         if token.kind == "number" and token.text.isdigit() and len(token.text) > 1:
             self._tokens[self._place] = Token("number", token.text[1:], False)
             return ("number", Fraction(token.text[0]))
         if token.kind == "name" and len(token.text) == 1 and self.peek(1).kind == "number":
-            self._place += 1  # a letter is one token as a digit is: \frac n2 is n/2
+            self._place += 1  # a letter is one token like a digit: \frac n2 is n/2
             return ("constant", token.text) if token.text in CONSTANTS else ("symbol", token.text)
         return self.atom()
 
@@ -237,7 +237,7 @@ class _Parser:
             return ("constant", CONSTANTS[name])
         if len(name) > 1 and name not in GREEK:
             raise NotMathematics(name)
-        if name in ("f", "g") and self.peek().text == "(":  # a function of this name, no factor
+        if name in ("f", "g") and self.peek().text == "(":  # a function with this name, not a factor
             begun = self._place
             self.group()
             name += "".join(token.text for token in self._tokens[begun : self._place])
@@ -276,7 +276,7 @@ class _Parser:
         return ("^", node, exponent) if exponent is not None else node
 
     def argument(self) -> Node:
-        """Factors side by side, up to the next function: sin 2x cos y is a product of two."""
+        """Adjacent factors, up to the next function: sin 2x cos y is a product of two."""
         node = self.power() if self.begins() or self.peek().text == "|" else self.signed()
         while self.begins() and self.peek().text.lstrip("\\") not in FUNCTIONS and self.peek().text != "(":
             if self.peek().kind == "number":

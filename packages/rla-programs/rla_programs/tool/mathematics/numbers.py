@@ -1,7 +1,7 @@
 """Numbers of expressions: fractions if they are known exactly, else numbers of mpmath with DIGITS digits.
 
-A sum in which one term vanishes beside another is left undecided, so that 2^(10^9) + 1 does not equal 2^(10^9); so is
-whatever is too large to compute.
+A sum in which one term is too small to change the other is undecided, so that 2^(10^9) + 1 does not equal 2^(10^9). So
+is any value that is too large to compute.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ DIGITS, AGREEING = 400, 250  # decimal digits that are computed, and that have t
 LARGEST_BITS = 200_000  # of an exact number; larger ones are computed to DIGITS digits
 LARGEST_POWER = 10**13  # of an exponent, or of a logarithm of a result
 LARGEST_FACTORIAL = 3000  # that is exact
-MOST_FACTORS = 50  # of a binomial coefficient of a fraction, as it stands for a symbol
+MOST_FACTORS = 50  # of a binomial coefficient of a fraction, which a symbol may stand for
 
 Number = Any  # a Fraction, or a real or complex number of mpmath
 
 
 class Undecided(ArithmeticError):
-    """A value that is too large to compute, or that its digits do not tell from another."""
+    """A value that is too large to compute, or that the computed digits cannot tell from another."""
 
 
 @cache
@@ -35,7 +35,7 @@ def precise() -> Any:
 
 
 def limited(number: Number) -> Number:
-    """A Fraction of at most LARGEST_BITS bits; noise of imaginary parts is left out. Raises Undecided."""
+    """A Fraction of at most LARGEST_BITS bits, without imaginary rounding errors. Raises Undecided."""
     if isinstance(number, Fraction):
         bits = max(number.numerator.bit_length(), number.denominator.bit_length())
         return number if bits <= LARGEST_BITS else rounded_off(number)
@@ -63,7 +63,7 @@ def sum_of(one: Number, other: Number) -> Number:
     if mp.isinf(large):
         return total
     if abs(total) <= large * mp.mpf(10) ** -(AGREEING + 20):
-        return Fraction(0)  # noise of a difference
+        return Fraction(0)  # the rounding error of a difference
     small = min(abs(one), abs(other))
     if small and small < large * mp.mpf(10) ** -AGREEING:
         raise Undecided("a term that vanishes beside another")

@@ -1,4 +1,4 @@
-"""Answers taken apart: numbers and expressions, lists, sets, intervals, relations, matrices, words."""
+"""Parsed answers: numbers and expressions, lists, sets, intervals, relations, matrices, words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MATRIX = re.compile(r"\\begin\{([pbBvV]?(?:small)?matrix|array)\}(?:\{[clr|]*\})
 
 
 class Rounded(NamedTuple):
-    """The digits of a decimal behind the point, those that count, and the exponent of ten."""
+    """The decimal places of a decimal, its significant digits, and the exponent of ten."""
 
     places: int
     digits: int
@@ -45,7 +45,7 @@ class Rounded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer says. `kind` decides which fields are in use.
+    """A parsed answer. `kind` decides which fields are in use.
 
     one        `node`, with `unit`; `rounded` if it is a decimal
     list       `parts` between `brackets`; "" for a list without
@@ -54,7 +54,7 @@ class Reading:
     matrix     `parts`, each a list of its row; `brackets` "|" for a determinant
     ratio      `parts`
     words      `text`, folded; `node` of two or three letters that may be factors
-    raw        `text`, which is the same text or nothing
+    raw        `text`, which is compared as text only
     """
 
     kind: str
@@ -112,7 +112,7 @@ def _read(text: str, depth: int) -> Reading:
 
 
 def _lone(text: str, depth: int) -> Reading:
-    """What is neither a list nor a relation."""
+    """A text that is neither a list nor a relation."""
     if "\\pm" in text or "\\mp" in text:
         both = (
             text.replace("\\pm", "+").replace("\\mp", "-"),
@@ -145,7 +145,7 @@ def _is_symbolic(text: str) -> bool:
 
 
 def _raw(text: str) -> Reading:
-    """The text in one spelling, to be the same or nothing."""
+    """The text in normalised spelling, for comparison as text only."""
     text = re.sub(r"([_^])\{(\w)\}", r"\1\2", DOTS.sub("...", bare_text(text)))
     return Reading(kind="raw", text="".join(text.split()))
 
@@ -193,7 +193,7 @@ def _relation(text: str, depth: int) -> Reading:
 
 
 def _signs(text: str) -> str:
-    """The characters that stand in no bracket."""
+    """The characters outside of all brackets."""
     depth, found = 0, []
     for character in text:
         depth += (character in OPENERS) - (character in CLOSERS)
@@ -203,7 +203,7 @@ def _signs(text: str) -> str:
 
 
 def _split(text: str, at: str) -> list[str]:
-    """Parts of a text between signs that stand in no bracket. Raises NotMathematics."""
+    """Parts of a text between signs outside of all brackets. Raises NotMathematics."""
     depth, parts, begun = 0, [], 0
     for place, character in enumerate(text):
         depth += (character in OPENERS) - (character in CLOSERS)
@@ -217,7 +217,7 @@ def _split(text: str, at: str) -> list[str]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Where the bracket that opens at `opening` is closed, by whichever bracket: [1, 2) is an interval."""
+    """The position of the bracket that closes the one at `opening`, of any kind: [1, 2) is an interval."""
     depth = 0
     for place in range(opening, len(text)):
         depth += (text[place] in OPENERS) - (text[place] in CLOSERS)

@@ -1,4 +1,4 @@
-"""One spelling of each sign of an answer, and its unit. Text in braces stands between WORD_BEGINS and WORD_ENDS."""
+"""One spelling for each sign of an answer, and its unit. Text in braces is put between WORD_BEGINS and WORD_ENDS."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MIXED = re.compile(r"([-+]?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)")
 DECIMAL = re.compile(
     r"[-+]?(\d*)\.(\d+)(?:(?:e|\s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*)\{?([-+]?\d{1,4})\}?)?", re.IGNORECASE
 )
-NAMED = re.compile(  # what an equation gives a value to: x, x_1, f(x), f(2), (x, y)
+NAMED = re.compile(  # the left side of an equation that gives a value: x, x_1, f(x), f(2), (x, y)
     r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?'?(?:\((?:[a-zA-Z]|\d+)(?:,\s*[a-zA-Z])*\))?|\([a-z](?:,\s*[a-z])+\)"
 )
 WORDS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*")
@@ -94,7 +94,7 @@ KNOWN_UNITS = {
     **dict.fromkeys(("mph",), "mi/h"),
     **dict.fromkeys(("unit", "units"), "unit"),
 }
-# Behind a number they say another number, or none at all.
+# Behind a number these words change it, or replace it.
 NO_UNITS = frozenset(
     (
         *("hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "halves", "third", "thirds"),
@@ -107,7 +107,7 @@ POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "
 
 
 def plain_spelling(text: str) -> str:
-    """One spelling of each sign; text in braces between WORD_BEGINS and WORD_ENDS."""
+    """One spelling for each sign; text in braces between WORD_BEGINS and WORD_ENDS."""
     for old, new in UNICODE.items():
         text = text.replace(old, new)
     text = "".join(map(_plain_character, text))
@@ -160,7 +160,7 @@ def without_unit(text: str) -> tuple[str, str]:
         return text, ""
     words = [word.casefold() if len(word) > 1 or word == "L" else word for word in re.findall(r"[^\s.,;()]+", found[2])]
     power = "".join(POWERS[word] for word in words if word in POWERS) or re.sub(r"[\s{}]", "", found[3] or "")
-    units = [known_unit(word) for word in words if word not in POWERS]
+    units = [_known_unit(word) for word in words if word not in POWERS]
     if not units or len(units) > LONGEST_UNIT or not NO_UNITS.isdisjoint(words):
         return text, ""
     if all(units) or found.re is SPELLED_UNIT:
@@ -168,7 +168,7 @@ def without_unit(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def known_unit(word: str) -> str:
+def _known_unit(word: str) -> str:
     """The short name of a unit, or of a quotient of two; "" for any other word."""
     parts = [KNOWN_UNITS.get(part, "") for part in word.split("/")]
     return "/".join(parts) if all(parts) and len(parts) < 3 else ""

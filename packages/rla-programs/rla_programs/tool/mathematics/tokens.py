@@ -35,11 +35,11 @@ class NotMathematics(ValueError):
 class Token(NamedTuple):
     kind: str
     text: str
-    spaced: bool  # whether white space stands before it
+    spaced: bool  # whether white space precedes it
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Letters that make no known name are single symbols. Raises NotMathematics."""
+    """Letters that do not form a known name are single symbols. Raises NotMathematics."""
     found: list[Token] = []
     spaced = False
     for match in TOKEN.finditer(text):

@@ -178,14 +178,14 @@ def test_messages_of_parquet_files_are_read_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ({"messages": "text"}, "messages is no list of messages"),
-        ({"messages": ["text"]}, "messages is no list of messages"),
+        ({"messages": "text"}, "messages is not a list of messages"),
+        ({"messages": ["text"]}, "messages is not a list of messages"),
         ({"messages": [ASKED]}, "no message is of the assistant"),
         ({"messages": [ASKED, {"role": "gpt", "content": "42"}]}, "a message has the role 'gpt'"),
         ({"messages": [ASKED, assistant(42)]}, "a content is neither a text nor"),
         ({"messages": [ASKED, assistant("", {"function": {}})]}, "a call in tool_calls has no name"),
-        ({"messages": [ASKED, {**assistant(""), "tool_calls": "{"}]}, "tool_calls is a text that is no JSON"),
-        ({"messages": [ASKED, {**assistant(""), "tool_calls": 7}]}, "tool_calls is no list"),
+        ({"messages": [ASKED, {**assistant(""), "tool_calls": "{"}]}, "tool_calls is a string that is not JSON"),
+        ({"messages": [ASKED, {**assistant(""), "tool_calls": 7}]}, "tool_calls is not a list"),
         ({"messages": [assistant("42")]}, "messages without a user's question; add one"),
         ({"messages": [ASKED, assistant("42")], "task_id": 7}, "task_id must be a text"),
     ],

@@ -361,7 +361,7 @@ def test_what_cannot_be_read_names_the_file(tmp_path: Path) -> None:
         import_problems(broken, split="train")
     with pytest.raises(UserError, match=r"a\.json: not JSON"):
         import_problems(lines(tmp_path / "a.json", "[{]"), split="train")
-    with pytest.raises(UserError, match=r"b\.jsonl: its columns \['answer', 'math'\] are of no known data set"):
+    with pytest.raises(UserError, match=r"b\.jsonl: its columns \['answer', 'math'\] match no known data set"):
         import_problems(lines(tmp_path / "b.jsonl", {"math": 1, "answer": 2}), split="train")
     with pytest.raises(
         UserError, match=r"c\.jsonl: no problem in it: 0 problems, 1 rows skipped \(1 no column prompt\)"

@@ -66,17 +66,17 @@ def test_tools_may_be_a_list_or_its_json_text(tools: Any) -> None:
 @pytest.mark.parametrize(
     ("messages", "fault"),
     [
-        ("Add.", "no list"),
+        ("Add.", "not a list"),
         ([USER], "nobody replies"),
         ([{"role": "critic", "content": "x"}, ANSWER], "whose role"),
         ([{"role": ["user"], "content": "x"}, ANSWER], "whose role"),
         ([{"from": "critic", "value": "x"}, ANSWER], "whose role"),
-        ([USER, {"role": "assistant", "content": [{"type": "image_url", "image_url": "x"}]}], "no text"),
-        ([USER, {"from": "function_call", "value": "no JSON"}], "no JSON"),
+        ([USER, {"role": "assistant", "content": [{"type": "image_url", "image_url": "x"}]}], "not text"),
+        ([USER, {"from": "function_call", "value": "no JSON"}], "not JSON"),
         ([USER, {"role": "system", "content": "x"}, ANSWER], "not the first"),
-        ([USER, {"role": "assistant", "content": [{"type": "text"}]}], "no text"),
-        ([USER, asking(call("{"))], "no JSON"),
-        ([USER, asking(call("[1]"))], "no object"),
+        ([USER, {"role": "assistant", "content": [{"type": "text"}]}], "not text"),
+        ([USER, asking(call("{"))], "not JSON"),
+        ([USER, asking(call("[1]"))], "not an object"),
         ([USER, asking({"function": {"arguments": "{}"}})], "without a name"),
         ([{**USER, "tool_calls": [call("{}")]}, ANSWER], "role user"),
     ],
@@ -92,7 +92,7 @@ def test_rows_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
     told: list[str] = []
     (found,) = conversations_at(tmp_path, tell=told.append)
     assert found.source == "math"
-    assert told == [f"{tmp_path}: 1 rows are no conversation; own.jsonl, line 1: nobody replies"]
+    assert told == [f"{tmp_path}: 1 rows are not conversations; own.jsonl, line 1: nobody replies"]
 
 
 def test_lines_that_are_no_objects_are_counted_and_told(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_lines_that_are_no_objects_are_counted_and_told(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n".join(lines))
     told: list[str] = []
     assert len(conversations_at(tmp_path / "own.jsonl", tell=told.append)) == 1
-    assert told == [f"{tmp_path}/own.jsonl: 3 rows are no conversation; own.jsonl, line 3: no JSON object"]
+    assert told == [f"{tmp_path}/own.jsonl: 3 rows are not conversations; own.jsonl, line 3: no JSON object"]
 
 
 def test_a_broken_file_of_somebody_else_is_not_called_a_stages(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_source_without_any_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither a conversations shard nor a file"):
         conversations_at(tmp_path / "own.csv")
     (tmp_path / "own.jsonl").write_text("{")
-    with pytest.raises(UserError, match="line 1 is no JSON in UTF-8"):
+    with pytest.raises(UserError, match="line 1 is not JSON in UTF-8"):
         conversations_at(tmp_path / "own.jsonl")
 
 
@@ -145,7 +145,7 @@ def test_a_row_with_half_a_surrogate_pair_is_left_out_and_told(tmp_path: Path, o
     found = conversations_at(tmp_path / "rows.jsonl", tell=told.append)
     assert len(found) == 2 and found[1].source == "\ufffd"
     assert told == [
-        f"{tmp_path / 'rows.jsonl'}: 1 rows are no conversation; rows.jsonl, line 2: half of a surrogate "
+        f"{tmp_path / 'rows.jsonl'}: 1 rows are not conversations; rows.jsonl, line 2: half of a surrogate "
         "pair, which is not a character"
     ]
 

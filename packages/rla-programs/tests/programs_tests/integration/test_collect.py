@@ -230,7 +230,7 @@ def test_conversations_of_a_file_are_chosen_from_too(folder: Path) -> None:
 
 def test_options_that_do_not_go_together_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage(folder, "collect", "--scores", str(folder / "scores")) == 2
-    assert "--scores ranks what --trajectories names" in capsys.readouterr().err
+    assert "--scores ranks the episodes of --trajectories" in capsys.readouterr().err
     assert stage(folder, "collect", "--set", "collect.variant=stitched") == 2
     assert "sums does not implement Stitches" in capsys.readouterr().err
 

@@ -83,7 +83,7 @@ def test_a_letter_with_its_text_among_options_is_a_choice(tmp_path: Path) -> Non
 def test_answers_that_are_compared_as_text_alone_are_told_with_an_example(tmp_path: Path) -> None:
     told: list[str] = []
     imported(tmp_path, rl_row("42", text="One?"), rl_row("1, 2, \\ldots, n", text="Two?"), told=told)
-    assert told[0].endswith("1 answers can be compared as text alone, such as '1, 2, \\\\ldots, n'")
+    assert told[0].endswith("1 answers can only be compared as text, such as '1, 2, \\\\ldots, n'")
 
 
 def test_tests_as_inputs_and_outputs(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_engines_are_listed_warmed_up_and_stopped(rla: Rla, nodes: Nodes, ray: A
     assert said.count("process ") == 2
     assert rla("engines", "list", "--address", nodes.address).stdout == said
     assert rla("engines", "stop", "--address", nodes.address).stdout.count("ended") == 2
-    assert "no engine stands" in rla("engines", "list", "--address", nodes.address).stdout
+    assert "no engine runs" in rla("engines", "list", "--address", nodes.address).stdout
 
 
 def test_a_cluster_that_does_not_answer_is_one_clear_error(rla: Rla) -> None:

@@ -94,7 +94,7 @@ def test_too_few_cpus_are_one_clear_error(rla: Rla, tmp_path: Path, nodes: Nodes
     assert done.returncode == 2
     assert "error: launch.own.workers: 9 workers of 1 CPU each, and the cluster has room for 3" in done.stderr
     done = rla("train-rm", "--run", "r", *options(on_workers(nodes, 1, "launch.own.cpus=64")), check=False)
-    assert done.returncode == 2 and "a worker is to have 64 CPUs, and no node of the cluster has that" in done.stderr
+    assert done.returncode == 2 and "each worker needs 64 CPUs, and no node of the cluster has that" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_what_the_user_can_mend_is_not_tried_again(alone: Path, tmp_path: Path, 
 
 
 def test_a_worker_that_is_lost_again_ends_the_stage(alone: Path, tmp_path: Path, nodes: Nodes, ray: Any) -> None:
-    with pytest.raises(UserError, match=r"launch.own.restarts is 0; .* call the same again"):
+    with pytest.raises(UserError, match=r"launch.own.restarts is 0; .* repeat the call"):
         trained(alone, tmp_path, "worker", on_workers(nodes, 2, "launch.own.restarts=0"))
     assert not (tmp_path / "out").exists()
     assert [path.name for path in (tmp_path / "out.partial").glob("update-*")] == ["update-000002"]

@@ -42,11 +42,11 @@ def test_without_gpus_every_node_has_a_worker() -> None:
             GPUS,
             "17 workers of 1 CPU and 1 GPU each, and the cluster has room for 16;",
         ),
-        (["own.gpus=1"], CPUS, "a worker is to have 1 CPU and 1 GPU, and no node of the cluster has that"),
+        (["own.gpus=1"], CPUS, "each worker needs 1 CPU and 1 GPU, and no node of the cluster has that"),
         (
             ["own.cpus=9"],
             CPUS,
-            "a worker is to have 9 CPUs, and no node .*; lower launch.own.cpus",
+            "each worker needs 9 CPUs, and no node .*; lower launch.own.cpus",
         ),
         (["own.fewest=4"], CPUS, "launch.own.fewest: 4 workers of 1 CPU each, and the cluster has room for 3"),
         (["replicas=3"], GPUS, "launch.replicas is 3, with 16 workers on the cluster; .* set launch.own.workers"),

@@ -350,7 +350,7 @@ def test_a_stage_waits_for_lost_actors_for_its_patience_and_no_longer(make: Make
         (episode,) = await opened(pool, 1)
         links[0].back = False
         links[0].lose()
-        with pytest.raises(UserError, match="none of 1 actors with environments could be had"):
+        with pytest.raises(UserError, match="none of 1 actors with environments was available"):
             await episode.step("north")
 
     over(links, main, patience=0.2)

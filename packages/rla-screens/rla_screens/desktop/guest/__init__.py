@@ -1,1 +1,1 @@
-"""Programs that run on a machine, inside of its walls: the standard library alone, and nothing of the rest of `rla`."""
+"""Programs that run on a machine, inside its sandbox: they use only the standard library, and nothing of `rla`."""

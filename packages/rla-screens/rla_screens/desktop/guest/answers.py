@@ -1,4 +1,4 @@
-"""What each endpoint of the server answers, by the names and fields of OSWorld's own."""
+"""The answers of the server's endpoints, with the names and fields of OSWorld's own server."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from rla_screens.desktop.guest.spoken import deeds_of_program
 WINDOW_S = 60.0
 MOST_STILL = 10_000  # ms
 TREE = Path(__file__).with_name("tree.py")
-SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages are its own
+SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's packages belong to this Python
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRequest:
-    """`asked`: of the address, `values`: of the body, `files`: by the names of their fields."""
+    """`asked`: the query of the URL. `values`: the fields of the body. `files`: uploads by their field's name."""
 
     method: str
     path: str
@@ -53,7 +53,7 @@ class GuestAnswer:
 
 
 def answer_to(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """Never raises what a request may cause."""
+    """Never raises an exception that a request may cause."""
     found = ENDPOINTS.get((request.method, request.path.removeprefix("/setup")))
     if found is None:
         return failed(404, f"{request.method} {request.path} is not served here")
@@ -79,7 +79,7 @@ def screenshot(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def execute(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """A program; `python -c` of plain calls of pyautogui is done at once."""
+    """Run a program. `python -c` with plain calls of pyautogui is carried out directly."""
     arguments = words_of_command(request.values.get("command"), bool(request.values.get("shell", False)))
     deeds = spoken(arguments)
     if deeds is not None:
@@ -101,7 +101,7 @@ def deeds(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"status": "success"})
 
 
-def launched_program(request: GuestRequest, hands: Hands) -> GuestAnswer:
+def _launched_program(request: GuestRequest, hands: Hands) -> GuestAnswer:
     begin_program(words_of_command(request.values.get("command"), bool(request.values.get("shell", False))))
     return GuestAnswer(200, {"status": "success"})
 
@@ -126,7 +126,7 @@ def open_file(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"status": "success"}) if found else failed(500, f"no window for {path}")
 
 
-def on_window(deed: str) -> Callable[[GuestRequest, Hands], GuestAnswer]:
+def _on_window(deed: str) -> Callable[[GuestRequest, Hands], GuestAnswer]:
     def done(request: GuestRequest, hands: Hands) -> GuestAnswer:
         name, own = str(request.values["window_name"]), request.values
         found = to_window(deed, name, strict=bool(own.get("strict")), by_class=bool(own.get("by_class")))
@@ -140,7 +140,7 @@ def screen_size(request: GuestRequest, hands: Hands) -> GuestAnswer:
     return GuestAnswer(200, {"width": width, "height": height})
 
 
-def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
+def _listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
     place = Path(expanded(str(request.values["path"])))
     if not place.is_dir():
         raise ValueError(f"{place} is no folder")
@@ -148,7 +148,7 @@ def listed_folder(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """The tree of widgets as XML, where pyatspi is installed."""
+    """The tree of widgets as XML, if pyatspi is installed."""
     code, output, error = run_program([SYSTEM_PYTHON, "-I", str(TREE)], longest_s=30.0)
     return (
         GuestAnswer(200, {"AT": output}) if code == 0 else failed(501, error.strip().splitlines()[-1] if error else "")
@@ -156,7 +156,7 @@ def accessibility(request: GuestRequest, hands: Hands) -> GuestAnswer:
 
 
 def terminal(request: GuestRequest, hands: Hands) -> GuestAnswer:
-    """There is no terminal on this desktop."""
+    """Empty: this desktop has no terminal."""
     return GuestAnswer(200, {"output": None, "status": "success"})
 
 
@@ -173,14 +173,14 @@ ENDPOINTS: Mapping[tuple[str, str], Callable[[GuestRequest, Hands], GuestAnswer]
     ("GET", "/rla/version"): lambda request, hands: GuestAnswer(200, {"guest": "rla", "python": sys.version}),
     ("POST", "/rla/deeds"): deeds,
     ("POST", "/execute"): execute,
-    ("POST", "/launch"): launched_program,
+    ("POST", "/launch"): _launched_program,
     ("POST", "/run_python"): python,
     ("POST", "/file"): file,
     ("POST", "/upload"): upload,
     ("POST", "/open_file"): open_file,
-    ("POST", "/activate_window"): on_window("-a"),
-    ("POST", "/close_window"): on_window("-c"),
+    ("POST", "/activate_window"): _on_window("-a"),
+    ("POST", "/close_window"): _on_window("-c"),
     ("POST", "/screen_size"): screen_size,
-    ("POST", "/list_directory"): listed_folder,
+    ("POST", "/list_directory"): _listed_folder,
     ("POST", "/desktop_path"): desktop_path,
 }

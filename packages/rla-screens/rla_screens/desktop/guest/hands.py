@@ -1,4 +1,4 @@
-"""Mouse and keyboard by deeds, and the screen as a PNG file with the cursor in it."""
+"""Deeds of mouse and keyboard, and the screen as a PNG file with the cursor in it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rla_screens.desktop.guest.xlib import Screen
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3}
 UP, DOWN, LEFT, RIGHT = 4, 5, 6, 7
-NOTCH = 40  # pixels that a turn of the wheel stands for
+NOTCH = 40  # pixels per turn of the wheel
 MOST_NOTCHES = 50
-PAUSE_S = 0.02  # between what applications tell apart by time
-# Between looks at a screen that may still change, and so many in a row have to be alike: that is longer than the 0.3 s
-# after which LibreOffice updates its bars.
+PAUSE_S = 0.02  # between events that applications tell apart by time
+# Seconds between screenshots while the screen may still change, and how many in a row must be equal. Together this is
+# longer than the 0.3 s after which LibreOffice updates its bars.
 LOOK_S, LOOKS = 0.08, 7
 KEYS = {
     "control": "Control_L",
@@ -68,8 +68,8 @@ KEYS = {
 
 
 class Hands:
-    """Deeds on a screen. Calls of different threads wait for each other. `alone`: nothing runs for this user besides
-    what the screen shows.
+    """Deeds on a screen. Calls of different threads wait for each other. `alone`: this user has no programs besides
+    those on the screen.
     """
 
     def __init__(self, display: str, *, alone: bool = False) -> None:
@@ -88,7 +88,7 @@ class Hands:
         """One of `move`, `click`, `down`, `up`, `drag`, `scroll`, `type`, `press`, `key_down`, `key_up`, `wait`.
 
         `at`, `to`: pixels. `button`, `count`, `text`, `keys`, `right` and `down` (pixels), `wait` (ms) as the motion
-        needs. Raises KeyError, TypeError and ValueError for what is none of these.
+        needs. Raises KeyError, TypeError and ValueError for an invalid deed.
         """
         motion = deed["motion"]
         if motion == "wait":
@@ -151,7 +151,7 @@ class Hands:
             time.sleep(PAUSE_S / 4)
 
     def _chord(self, names: Sequence[str], motion: str) -> None:
-        """Keys in order, let go in reverse. A key that the keyboard does not have is written as a character."""
+        """Press keys in order and release them in reverse. A key that the keyboard lacks is written as a character."""
         if motion == "press" and len(names) == 1 and len(names[0]) == 1 and names[0] not in KEYS:
             return self._screen.write(names[0])
         keys = [keysym_of(name) for name in names]
@@ -164,8 +164,8 @@ class Hands:
         return None
 
     def png(self, *, still_ms: float = 0.0) -> bytes:
-        """The screen; with `still_ms` once seven looks in a row have shown the same and, where it is `alone`, nothing
-        is at work, or after that time.
+        """The screen. With `still_ms` it is taken once seven screenshots in a row are equal and, if `alone`, no process
+        is busy, or after that time.
         """
         until, alike, works = time.monotonic() + still_ms / 1000, 0, self._alone
         pixels = self._grabbed()
@@ -183,7 +183,7 @@ class Hands:
 
 
 def keysym_of(name: str) -> str:
-    """The keysym of a key by the names of DOM events, of pyautogui or of X."""
+    """The keysym of a key, by the names of DOM events, of pyautogui or of X."""
     if name.lower() in KEYS:
         return KEYS[name.lower()]
     return CHARACTERS.get(name, name) if len(name) == 1 else name
@@ -206,7 +206,7 @@ CHARACTERS = {
 
 
 def png_file(pixels: bytes, size: tuple[int, int], cursor: tuple[int, int, int, list[int]]) -> bytes:
-    """A PNG file (8 bits, RGB) of pixels of four bytes, with the cursor drawn over them."""
+    """A PNG file (8 bits, RGB) from pixels of four bytes, with the cursor drawn over them."""
     width, height = size
     drawn = bytearray(pixels)
     draw_cursor(drawn, size, cursor)
@@ -217,16 +217,16 @@ def png_file(pixels: bytes, size: tuple[int, int], cursor: tuple[int, int, int, 
     rows = b"".join(b"\0" + colours[line * row : (line + 1) * row] for line in range(height))
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 3)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(map(png_chunk, parts))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_png_chunk, parts))
 
 
-def png_chunk(part: tuple[bytes, bytes]) -> bytes:
+def _png_chunk(part: tuple[bytes, bytes]) -> bytes:
     kind, data = part
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def draw_cursor(pixels: bytearray, size: tuple[int, int], cursor: tuple[int, int, int, list[int]]) -> None:
-    """In place; the colours of a cursor are multiplied by its alpha already."""
+    """In place; the colours of a cursor are premultiplied by its alpha."""
     left, top, across, colours = cursor
     width, height = size
     for number, colour in enumerate(colours):

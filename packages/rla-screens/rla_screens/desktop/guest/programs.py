@@ -1,4 +1,4 @@
-"""Programs that run on a machine for whoever asks its server, and windows, by wmctrl."""
+"""Programs that run on a machine for clients of its server, and windows, through wmctrl."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 
 from rla_screens.desktop.guest.python_calls import by_itself, program_space
 
-LONGEST_S = 75.0  # less than whoever asks waits by default (`step_s`): the answer says that it took too long
-MOST_OUTPUT = 1 << 20  # bytes that are kept of what a program writes
+LONGEST_S = 75.0  # seconds; less than a client waits by default (`step_s`), so the answer can say that it took too long
+MOST_OUTPUT = 1 << 20  # bytes of a program's output that are kept
 MOST_FILE = 64 << 20  # bytes
-MOST_ENTRIES, DEEPEST = 10_000, 64  # of a folder and all below
+MOST_ENTRIES, DEEPEST = 10_000, 64  # of a folder and its subfolders
 CHUNK = 1 << 16
 OPENERS = {
     **dict.fromkeys((".txt", ".md", ".cfg", ".ini", ".conf", ".log", ".json", ".py", ".html"), ("mousepad",)),
@@ -37,7 +37,7 @@ def expanded(path: str) -> str:
 
 
 def words_of_command(command: Any, shell: bool) -> list[str]:
-    """The arguments of a command as the protocol gives it, a text or a list. Raises ValueError."""
+    """The arguments of a command as the protocol gives it, a string or a list. Raises ValueError."""
     if shell:
         return ["/bin/sh", "-c", command if isinstance(command, str) else " ".join(map(str, command))]
     words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
@@ -47,10 +47,10 @@ def words_of_command(command: Any, shell: bool) -> list[str]:
 
 
 def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tuple[int, str, str]:
-    """Exit code and the beginnings of stdout and stderr. What the program leaves behind is not waited for. Raises
-    OSError, and TimeoutError once its group of processes is ended.
+    """Exit code and the beginnings of stdout and stderr. Does not wait for processes that the program leaves behind.
+    Raises OSError, and TimeoutError after killing its process group.
 
-    Its streams are sockets: unlike pipes and files, other programs cannot open them by /proc and write into them.
+    Its streams are sockets, because other programs could open pipes and files through /proc and write into them.
     """
     out, err = socket.socketpair(), socket.socketpair()
     with out[0], err[0]:
@@ -75,8 +75,8 @@ def run_program(arguments: Sequence[str], *, longest_s: float = LONGEST_S) -> tu
 
 
 def heard(streams: Sequence[socket.socket], process: subprocess.Popen[bytes], until: float) -> list[bytearray]:
-    """The beginning of each stream until the process has ended, whoever else still holds the other ends. Raises
-    TimeoutError.
+    """The beginning of each stream until the process has ended, even if other processes still hold the other ends.
+    Raises TimeoutError.
     """
     kept, ended = [bytearray() for _ in streams], os.pidfd_open(process.pid)
     with selectors.DefaultSelector() as selector:
@@ -92,15 +92,15 @@ def heard(streams: Sequence[socket.socket], process: subprocess.Popen[bytes], un
                 if not over and time.monotonic() >= until:
                     raise TimeoutError
                 for stream, text in zip(streams, kept, strict=True):
-                    if stream in selector.get_map() and not read_ready(stream, text):
+                    if stream in selector.get_map() and not _read_ready(stream, text):
                         selector.unregister(stream)
         finally:
             os.close(ended)
     return kept
 
 
-def read_ready(stream: socket.socket, text: bytearray) -> bool:
-    """Read what there is, though not for ever, and keep the beginning of all; False at the end."""
+def _read_ready(stream: socket.socket, text: bytearray) -> bool:
+    """Read the available data, though not forever, and keep the beginning of the whole; False at the end."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(MOST_OUTPUT // CHUNK):  # more than a socket holds
             part = stream.recv(CHUNK)
@@ -111,8 +111,8 @@ def read_ready(stream: socket.socket, text: bytearray) -> bool:
 
 
 def found_file(path: str) -> bytes:
-    """The bytes of a regular file. Raises FileNotFoundError for whatever else is there: a device or a pipe would never
-    end, and a file of more than MOST_FILE bytes would take the memory of whoever asks.
+    """The bytes of a regular file. Raises FileNotFoundError for anything else: reading a device or a pipe would never
+    end, and a file of more than MOST_FILE bytes would fill the client's memory.
     """
     try:
         opened = os.open(expanded(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -131,7 +131,7 @@ def found_file(path: str) -> bytes:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """In place of a pipe or device that is there, which might never take it. Raises OSError."""
+    """Replaces an existing pipe or device, because writing into it might block forever. Raises OSError."""
     place = Path(expanded(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.exists() and not place.is_file() and not place.is_dir():
@@ -158,7 +158,7 @@ def run_python(code: str) -> dict[str, Any]:
 
 
 def opened_file(path: str, longest_s: float) -> bool:
-    """Open a file or a folder and wait for its window. Raises FileNotFoundError where nothing opens it."""
+    """Open a file or a folder and wait for its window. Raises FileNotFoundError if no program opens it."""
     place = Path(expanded(path))
     if place.is_dir():
         arguments = ["pcmanfm", str(place)]
@@ -176,7 +176,7 @@ def opened_file(path: str, longest_s: float) -> bool:
 
 
 def window_shown(title: str, longest_s: float) -> bool:
-    """Wait for a window with `title` in its own, and activate it."""
+    """Wait for a window with `title` in its title, and activate it."""
     until = time.monotonic() + longest_s
     while time.monotonic() < until:
         found = next((number for number, text in windows() if title.lower() in text.lower()), None)
@@ -187,7 +187,7 @@ def window_shown(title: str, longest_s: float) -> bool:
 
 
 def windows() -> list[tuple[str, str]]:
-    """Numbers and titles."""
+    """Ids and titles."""
     _, output, _ = run_program(["wmctrl", "-l"])
     lines = (line.split(None, 3) for line in output.splitlines())
     return [(words[0], words[3] if len(words) > 3 else "") for words in lines if words]
@@ -203,7 +203,7 @@ def to_window(deed: str, name: str, *, strict: bool, by_class: bool) -> bool:
 
 
 def tree_of(folder: Path, *, left: list[int] | None = None, depth: int = 0) -> dict[str, Any]:
-    """A folder and what is below, as OSWorld's server lists it; of very many or very deep entries the first ones."""
+    """A folder and its contents, as OSWorld's server lists them, cut off at very many or very deep entries."""
     left = [MOST_ENTRIES] if left is None else left
     inner: list[dict[str, Any]] = []
     try:

@@ -1,4 +1,4 @@
-"""Calls of Python in the commands that verify: what lies in the user's folders does not speak for them."""
+"""Calls of Python in verifying commands, protected from code in the user's folders that would forge their answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DUMPABLE = 4  # prctl
 PYTHON = re.compile(r"(?:.*/)?python3?(?:\.\d+)?")
 # Options in one word; -c, -m, -W and -X take the rest of it, or the next word.
 OPTIONS = re.compile(r"-(?P<flags>[a-zA-Z?]*?)(?P<last>[cmWX])(?P<given>.*)", re.DOTALL)
-# The program of `python -c`, in a process whose memory and descriptors other programs of the user cannot open.
+# Runs the program of `python -c` in a process whose memory and descriptors the user's other programs cannot open.
 GUARDED = (
     f"import ctypes, sys; ctypes.CDLL(None).prctl({DUMPABLE}, 0, 0, 0, 0); "
     "exec(compile(sys.argv.pop(1), '<string>', 'exec'), {'__name__': '__main__', '__builtins__': __builtins__})"
@@ -28,7 +28,7 @@ def undumpable() -> None:
 
 @dataclass(frozen=True)
 class PythonCall:
-    """`kind`: c or m for the option that ends the others, and then what it is given; else a script, "" for stdin."""
+    """`kind`: c or m for the option that ends the options, and `given` its value; else a script, "" for stdin."""
 
     options: list[str]
     kind: str
@@ -37,13 +37,13 @@ class PythonCall:
 
     @property
     def looks_beside(self) -> bool:
-        """Whether it is to import from a folder of the user's: a script does, or a module that is not Python's."""
+        """Whether it imports from the user's folders on purpose: a script, or a module outside the standard library."""
         own_module = self.kind == "m" and self.program.partition(".")[0] not in sys.stdlib_module_names
         return own_module or (self.kind == "" and self.program not in ("", "-"))
 
 
-def python_call(words: Sequence[str]) -> PythonCall:
-    """What the words behind the name of Python ask for."""
+def _python_call(words: Sequence[str]) -> PythonCall:
+    """The parsed words behind the name of Python."""
     options, rest = list[str](), list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
@@ -59,33 +59,33 @@ def python_call(words: Sequence[str]) -> PythonCall:
 
 
 def by_itself(arguments: Sequence[str]) -> list[str]:
-    """A Python program on the command line, or a module of the standard library, without what the user's folders would
-    bring into it: the home's `usercustomize`, or a `json.py` in the working folder.
+    """A Python program on the command line, or a module of the standard library, without anything that the user's
+    folders could inject: the home's `usercustomize`, or a `json.py` in the working folder.
     """
     words = list(arguments)
     if not PYTHON.fullmatch(words[0]):
         return words
-    call = python_call(words[1:])
+    call = _python_call(words[1:])
     if call.kind == "c":
         return [words[0], "-I", *call.options, "-c", GUARDED, call.program, *call.arguments]
     return words if call.looks_beside else [words[0], "-I", *words[1:]]
 
 
 def program_space(arguments: Sequence[str]) -> dict[str, str]:
-    """The environment of a program: unless it calls scripts, Python takes no modules from a working folder. In the text
-    of a shell `-c` goes before scripts.
+    """The environment of a program. Unless it calls scripts, Python takes no modules from a working folder. In the text
+    of a shell, `-c` takes precedence over scripts.
     """
-    words = [word for text in arguments for word in shell_words(text)]
-    calls = [python_call(words[at + 1 :]) for at, word in enumerate(words) if PYTHON.fullmatch(word)]
+    words = [word for text in arguments for word in _shell_words(text)]
+    calls = [_python_call(words[at + 1 :]) for at, word in enumerate(words) if PYTHON.fullmatch(word)]
     safe = any(call.kind == "c" for call in calls) or not any(call.looks_beside for call in calls)
     return dict(os.environ) | {"PYTHONNOUSERSITE": "1"} | ({"PYTHONSAFEPATH": "1"} if safe else {})
 
 
-def shell_words(text: str) -> list[str]:
-    """Words of a shell's text; a pipe, a bracket or a redirection is the end of a call, a `-`."""
+def _shell_words(text: str) -> list[str]:
+    """Words of a shell's text; a pipe, a bracket or a redirection ends a call and becomes `-`."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&`\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
         return ["-" if word.strip("();<>|&`\n") == "" and word else word for word in lexer]
-    except ValueError:  # a quotation that does not end
+    except ValueError:  # an unclosed quotation
         return text.split()

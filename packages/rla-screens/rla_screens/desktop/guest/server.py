@@ -1,12 +1,13 @@
-"""The server of a machine: OSWorld's endpoints on a socket that it is given or on loopback, and a token.
+"""The server of a machine: OSWorld's endpoints on a given socket or on loopback, protected by a token.
 
     python -m rla_screens.desktop.guest.server --listening 3 --token 4 --alone
     RLA_GUEST_TOKEN=... python -m rla_screens.desktop.guest.server --port 5000
 
-Every request needs `Authorization: Bearer <token>`. Other programs of the user cannot read it from this process, but
-they might from the shell that starts it: a session hands the token in by a pipe (`--token`). Two things are ours:
-`POST /rla/deeds` does mouse and keyboard without a new interpreter, and `GET /screenshot?still_ms=1500` waits until the
-screen stands still, and with `--alone` until no other process of the user is at work.
+Every request needs `Authorization: Bearer <token>`. Other programs of the user cannot read the token from this process,
+but they might read it from the shell that starts it, so a session passes it through a pipe (`--token`). Two endpoints
+are our own: `POST /rla/deeds` operates mouse and keyboard without a new interpreter, and `GET
+/screenshot?still_ms=1500` waits until the screen stands still, and with `--alone` until no other process of the user is
+busy.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from rla_screens.desktop.guest.hands import Hands
 from rla_screens.desktop.guest.python_calls import undumpable
 
 MOST_BODY = 256 << 20  # bytes of an upload
-HEARD_S = 60.0  # in which whoever connects shows the token, and then each part of a request comes
+HEARD_S = 60.0  # seconds in which a client has to show the token, and then to send each part of a request
 MOST_CLIENTS = 64
 
 
 class Bounded(socketserver.ThreadingMixIn, socketserver.BaseServer):
-    """A thread for each connection, and no more connections than MOST_CLIENTS."""
+    """A thread for each connection, and at most MOST_CLIENTS connections."""
 
     daemon_threads = True
 
@@ -50,7 +51,7 @@ class GuestServer(Bounded, HTTPServer):
 
 
 class GivenSocketServer(Bounded, socketserver.UnixStreamServer):
-    """On a socket that listens already, by the number of its descriptor."""
+    """On a listening socket, given by its descriptor."""
 
     hands: Hands
     token: str
@@ -62,20 +63,20 @@ class GivenSocketServer(Bounded, socketserver.UnixStreamServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request after another on a connection."""
+    """Serves one request after another on a connection."""
 
     protocol_version = "HTTP/1.1"
     server_version = "rla-guest"
     timeout = HEARD_S
     server: Any
 
-    def do_GET(self) -> None:  # the names are those of the library
+    def do_GET(self) -> None:  # the library requires these names
         self._serve()
 
     do_POST = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: whoever asks keeps what it has asked."""
+        """Do nothing: the client keeps a record of its requests."""
 
     def address_string(self) -> str:
         return "guest"
@@ -90,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self._send(GuestAnswer(413, {"status": "error", "message": "the request is too large"}))
         body = self.rfile.read(int(length))
-        self.connection.settimeout(None)  # whoever has the token may think between two requests
+        self.connection.settimeout(None)  # an authorized client may pause between two requests
         address = urlsplit(self.path)
         asked = {key: values[-1] for key, values in parse_qs(address.query).items()}
         values, files = read_body(self.headers, body)
@@ -108,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def read_body(headers: Message, body: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The values and the files of a JSON body, a form, or a form with files; nothing where it cannot be read."""
+    """The values and the files of a JSON body, a form, or a form with files; empty if the body cannot be parsed."""
     kind = headers.get_content_type()
     if kind == "multipart/form-data":
         whole = message_from_bytes(f"Content-Type: {headers['Content-Type']}\r\n\r\n".encode() + body)
@@ -131,14 +132,14 @@ def read_body(headers: Message, body: bytes) -> tuple[dict[str, Any], dict[str, 
 
 
 def secret_token(pipe: int) -> str:
-    """The token of a pipe, or of the environment. Neither is readable for other programs from here on."""
+    """The token from a pipe, or from the environment. From now on other programs can read neither."""
     undumpable()
     if pipe >= 0:
         with open(pipe) as file:
             return file.read()
     token = os.environ.pop("RLA_GUEST_TOKEN", "")
     if not token:
-        raise SystemExit("RLA_GUEST_TOKEN: set a token; whoever knows it may run programs here")
+        raise SystemExit("RLA_GUEST_TOKEN: set a token; anybody who knows it may run programs here")
     return token
 
 

@@ -1,9 +1,9 @@
-"""The first process of a machine: gives up its rights, starts display, bus and window manager, then serves.
+"""The first process of a machine: drops its rights, starts display, bus and window manager, then serves.
 
     session.py '{"display": ":0", "width": 1280, "height": 720, "user": 0, "home": "/home/user", "listening": 3, ...}'
 
-It is process 1 of its namespace, so when it ends, everything on the machine ends. The token comes over stdin, whose end
-says that the owner of the machine is gone.
+It is process 1 of its namespace, so everything on the machine ends with it. The token arrives on stdin, and the end of
+stdin means that the machine's owner is gone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 PARENT_DEATH, DUMPABLE = 1, 4  # prctl
 READY_S = 30.0
-LOG, TOLD = "/tmp/session.log", 2000  # characters of it that are told at the end
+LOG, TOLD = "/tmp/session.log", 2000  # characters of the log that are reported at the end
 GTK = "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\ngtk-recent-files-enabled=0\n"
 PANEL = "[*]\nwallpaper_mode=color\ndesktop_bg=#4a6a7a\ndesktop_fg=#ffffff\nshow_trash=0\nshow_mounts=0\n"
 OFFICE = ".config/libreoffice/4/user"
 ITEM = '<item oor:path="/org.openoffice.{}"><prop oor:name="{}" oor:op="fuse"><value>{}</value></prop></item>'
-# No tip of the day, no first start, no question whether a file keeps its format, no recovery.
+# No tip of the day, no first start, no question about a file's format, no recovery.
 CHOSEN = (
     ("Office.Common/Misc", "ShowTipOfTheDay", "false"),
     ("Office.Common/Misc", "FirstRun", "false"),
@@ -42,9 +42,9 @@ FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Videos")
 
 
 def descend(user: int, group: int, *, memory: int, disk: int) -> None:
-    """Join the cgroup, become a user that owns nothing where the walls name one, and bound what one may use. `memory`:
-    bytes of a process, and `disk` of a file, which hold without a cgroup as well. Of all processes of the host those of
-    machines are what the kernel should end first.
+    """Join the cgroup, become a user without any files if the sandbox names one, and set limits. `memory`: bytes of a
+    process, and `disk`: bytes of a file; both hold without a cgroup as well. If the host runs out of memory, the kernel
+    should kill the processes of machines first.
     """
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
@@ -55,7 +55,7 @@ def descend(user: int, group: int, *, memory: int, disk: int) -> None:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # changing the user has undone bwrap's
+        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # changing the user has reset bwrap's setting
         resource.setrlimit(resource.RLIMIT_NPROC, (1024, 1024))
     for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory), (resource.RLIMIT_FSIZE, disk)):
         hard = resource.getrlimit(kind)[1]
@@ -64,8 +64,8 @@ def descend(user: int, group: int, *, memory: int, disk: int) -> None:
     ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # the token is in this process
 
 
-def furnish(home: Path) -> None:
-    """The folders and settings that a new user has."""
+def _furnish(home: Path) -> None:
+    """Create the folders and settings of a new user."""
     for name in (*FOLDERS, ".config/gtk-3.0", ".config/pcmanfm/default", ".cache", ".local/share", ".runtime"):
         (home / name).mkdir(parents=True, exist_ok=True)
     (home / ".runtime").chmod(0o700)
@@ -81,7 +81,7 @@ def furnish(home: Path) -> None:
     (home / ".config/user-dirs.dirs").write_text(f'{listed}\nXDG_DOWNLOAD_DIR="$HOME/Downloads"\n')
 
 
-def session_space(settings: dict[str, Any]) -> dict[str, str]:
+def _session_space(settings: dict[str, Any]) -> dict[str, str]:
     home = settings["home"]
     return {
         "HOME": home,
@@ -98,46 +98,46 @@ def session_space(settings: dict[str, Any]) -> dict[str, str]:
         "GSETTINGS_BACKEND": "keyfile",
         "NO_AT_BRIDGE": "0" if settings["accessible"] else "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",  # programs that verify are not to run a `usercustomize` of the home
+        "PYTHONNOUSERSITE": "1",  # verifying programs must not run a `usercustomize` of the home
     }
 
 
-def started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+def _started_program(command: list[str], space: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
     with open(LOG, "ab") as log:
         return subprocess.Popen(command, env=space, stdin=subprocess.DEVNULL, stderr=log, **options)
 
 
-def told_line(ready: int) -> str:
-    """The whole line: programs write it in parts, and end where nobody reads the rest."""
+def _told_line(ready: int) -> str:
+    """The whole line: programs write it in parts, and would fail if nobody read the rest."""
     with open(ready) as file:
         return file.readline().strip()
 
 
 def display(settings: dict[str, Any], space: dict[str, str]) -> None:
-    """Start the display and wait until it takes connections."""
+    """Start the display and wait until it accepts connections."""
     ready, theirs = os.pipe()
     screen = f"{settings['width']}x{settings['height']}x24"
     command = ["Xvfb", settings["display"], "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
-    started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    _started_program([*command, "-displayfd", str(theirs)], space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    if not told_line(ready):
+    if not _told_line(ready):
         raise OSError("the display did not start")
 
 
 def bus(space: dict[str, str]) -> str:
-    """Start the session's bus; its address."""
+    """Start the session's bus. Returns its address."""
     ready, theirs = os.pipe()
     command = ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--print-address={theirs}"]
-    started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
+    _started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=(theirs,))
     os.close(theirs)
-    address = told_line(ready)
+    address = _told_line(ready)
     if not address:
         raise OSError("the bus of the session did not start")
     return address
 
 
 def managed(space: dict[str, str]) -> None:
-    """Wait until the window manager says that it is there."""
+    """Wait until the window manager reports that it is ready."""
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
         done = subprocess.run(["wmctrl", "-m"], env=space, capture_output=True, check=False)
@@ -147,26 +147,26 @@ def managed(space: dict[str, str]) -> None:
     raise OSError("the window manager did not start")
 
 
-def begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
-    """Everything that a machine runs; the process of its server. Nothing of the agent's runs yet."""
-    furnish(Path(settings["home"]))
+def _begin_session(settings: dict[str, Any], token: str) -> subprocess.Popen[bytes]:
+    """Start everything that a machine runs. Returns the process of its server. No program of the agent runs yet."""
+    _furnish(Path(settings["home"]))
     os.chdir(settings["home"])
-    space = session_space(settings)
+    space = _session_space(settings)
     display(settings, space)
     space["DBUS_SESSION_BUS_ADDRESS"] = bus(space)
-    started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
+    _started_program(["openbox", "--sm-disable"], space, stdout=subprocess.DEVNULL)
     managed(space)
-    reading, writing = os.pipe()  # an environment could be read by whoever runs as this user
+    reading, writing = os.pipe()  # other programs of this user could read an environment variable
     os.write(writing, token.encode())
     os.close(writing)
     kept = (int(settings["listening"]), reading)
     command = [*settings["server"], "--token", str(reading)]
-    server = started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=kept)
+    server = _started_program(command, space, stdout=subprocess.DEVNULL, pass_fds=kept)
     os.close(reading)
     return server
 
 
-def end_with_owner() -> None:
+def _end_with_owner() -> None:
     """End the machine once nobody holds the other end of stdin, however its owner has ended."""
     sys.stdin.read()
     os._exit(0)
@@ -177,9 +177,9 @@ def main() -> None:
     limits = {"memory": int(settings["memory"]), "disk": int(settings["disk"])}
     descend(int(settings["user"]), int(settings["group"]), **limits)
     token = sys.stdin.readline().strip()
-    threading.Thread(target=end_with_owner, daemon=True).start()
-    server = begin_session(settings, token)
-    while True:  # whatever loses its parent becomes a child of process 1
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+    server = _begin_session(settings, token)
+    while True:  # orphaned processes become children of process 1
         done, status = os.wait()
         if done == server.pid:
             with open(os.open(LOG, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # programs can write and replace it

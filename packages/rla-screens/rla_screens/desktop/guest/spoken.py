@@ -1,9 +1,9 @@
-"""`pyautogui` programs of the kind that OSWorld's tasks and agents send, as deeds: read, never run.
+"""`pyautogui` programs of the kind that OSWorld's tasks and agents send, translated to deeds: parsed, never run.
 
     python -c "import pyautogui; import time; pyautogui.FAILSAFE = False; pyautogui.hotkey('ctrl', 's'); time.sleep(1)"
 
-A program whose every statement is one of these calls with plain values is a list of deeds; any other is None, and is
-run as the program that it is. That saves a new interpreter for each click, and `pyautogui` itself.
+If every statement of a program is one of these calls with plain values, it becomes a list of deeds. Otherwise the
+result is None, and the program is run as it is. This saves a new interpreter for each click, and `pyautogui` itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 LONGEST = 20_000  # characters of a program
-NOTCH = 40  # pixels that `scroll` counts as one
+NOTCH = 40  # pixels per unit of `scroll`
 Deed = dict[str, Any]
 CLICKS = {
     "click": ("left", 1),
@@ -36,18 +36,18 @@ MODULES = frozenset({"pyautogui", "time"})
 
 
 def deeds_of_program(source: str) -> list[Deed] | None:
-    """None where anything in it is not known."""
+    """None if any part of the program is unknown."""
     if len(source) > LONGEST:
         return None
     try:
         tree = ast.parse(source)
-        return [deed for statement in tree.body for deed in of_statement(statement)]
+        return [deed for statement in tree.body for deed in _of_statement(statement)]
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError):
         return None
 
 
-def of_statement(statement: ast.stmt) -> list[Deed]:
-    """Raises ValueError for what is not known."""
+def _of_statement(statement: ast.stmt) -> list[Deed]:
+    """Raises ValueError for an unknown statement."""
     match statement:
         case ast.Import(names=names) if all(name.name in MODULES and name.asname is None for name in names):
             return []
@@ -55,11 +55,11 @@ def of_statement(statement: ast.stmt) -> list[Deed]:
             return []
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)) as call):
             if (module == "time") == (name == "sleep") and module in MODULES:
-                return of_call(name, call)
+                return _of_call(name, call)
     raise ValueError(ast.dump(statement)[:100])
 
 
-def of_call(name: str, call: ast.Call) -> list[Deed]:
+def _of_call(name: str, call: ast.Call) -> list[Deed]:
     values = [ast.literal_eval(argument) for argument in call.args]
     named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     if name == "hotkey":
@@ -74,7 +74,7 @@ def of_call(name: str, call: ast.Call) -> list[Deed]:
     return SAID[name](name, given)
 
 
-def at_of(given: Mapping[str, Any]) -> list[int] | None:
+def _at_of(given: Mapping[str, Any]) -> list[int] | None:
     x, y = given.get("x"), given.get("y")
     if isinstance(x, list | tuple):
         x, y = x
@@ -84,7 +84,7 @@ def at_of(given: Mapping[str, Any]) -> list[int] | None:
 def clicked(name: str, given: Mapping[str, Any]) -> list[Deed]:
     button, count = CLICKS[name]
     wanted = {"button": given.get("button", button), "count": int(given.get("clicks", count))}
-    return [{"motion": "click", "at": at_of(given), **wanted}]
+    return [{"motion": "click", "at": _at_of(given), **wanted}]
 
 
 def pressed(name: str, given: Mapping[str, Any]) -> list[Deed]:
@@ -97,14 +97,14 @@ def pressed(name: str, given: Mapping[str, Any]) -> list[Deed]:
 def turned(name: str, given: Mapping[str, Any]) -> list[Deed]:
     amount = round(float(given["amount"])) * (NOTCH if abs(float(given["amount"])) < NOTCH else 1)
     turn = {"right": amount} if name == "hscroll" else {"down": -amount}
-    return [{"motion": "scroll", "at": at_of(given), **turn}]
+    return [{"motion": "scroll", "at": _at_of(given), **turn}]
 
 
 def moved(name: str, given: Mapping[str, Any]) -> list[Deed]:
     if name == "dragTo":
-        return [{"motion": "drag", "to": at_of(given), "button": given.get("button", "left")}]
+        return [{"motion": "drag", "to": _at_of(given), "button": given.get("button", "left")}]
     motion = {"moveTo": "move", "mouseDown": "down", "mouseUp": "up"}[name]
-    return [{"motion": motion, "at": at_of(given), "button": given.get("button", "left")}]
+    return [{"motion": motion, "at": _at_of(given), "button": given.get("button", "left")}]
 
 
 SAID: Mapping[str, Callable[[str, Mapping[str, Any]], list[Deed]]] = {

@@ -1,9 +1,9 @@
-"""OSWorld's own server, from a checkout of theirs, on a socket that listens already, behind a token.
+"""OSWorld's own server, from a checkout, on a given listening socket and protected by a token.
 
     python -m rla_screens.desktop.guest.theirs CHECKOUT --listening 3 --token 4
 
-It needs what OSWorld says: flask, pyautogui, python-xlib, lxml, numpy, pillow, requests, pyatspi. Their server keeps
-one file for all screenshots, so it answers one request after another.
+It needs OSWorld's dependencies: flask, pyautogui, python-xlib, lxml, numpy, pillow, requests, pyatspi. The server keeps
+one file for all screenshots, so requests are answered one after another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class GivenSocketWsgi(WSGIServer):
-    """A WSGI server on a listening socket of the file system."""
+    """A WSGI server on a listening Unix socket."""
 
     def __init__(self, listening: int) -> None:
         super().__init__(("127.0.0.1", 0), QuietHandler, bind_and_activate=False)
@@ -35,7 +35,7 @@ class GivenSocketWsgi(WSGIServer):
         self.setup_environ()
 
     def get_request(self) -> tuple[socket, tuple[str, int]]:
-        """Sockets of the file system have no address of a client, and wsgiref reads one."""
+        """Unix sockets have no client address, but wsgiref reads one."""
         return self.socket.accept()[0], ("guest", 0)
 
 
@@ -44,11 +44,11 @@ class QuietHandler(WSGIRequestHandler):
         return "guest"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def guarded(application: Application, token: str) -> Application:
-    """The application, for whoever shows the token."""
+    """The application, for clients that send the token."""
 
     def answer(space: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         given = str(space.get("HTTP_AUTHORIZATION", "")).removeprefix("Bearer ").strip()
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--token", type=int, required=True)
     own = parser.parse_args()
     token = secret_token(own.token)
-    folder = writable_copy(own.checkout / SERVER)
+    folder = _writable_copy(own.checkout / SERVER)
     sys.path.insert(0, str(folder))
     from main import app  # type: ignore[import-not-found]
 
@@ -76,8 +76,8 @@ def main() -> None:
     server.serve_forever()
 
 
-def writable_copy(folder: Path) -> Path:
-    """Their server writes screenshots beside its own file."""
+def _writable_copy(folder: Path) -> Path:
+    """A copy of the server, because it writes screenshots next to its own file."""
     place = Path(tempfile.mkdtemp(prefix="server"))
     for path in folder.glob("*.py"):
         (place / path.name).write_bytes(path.read_bytes())

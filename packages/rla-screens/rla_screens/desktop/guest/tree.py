@@ -1,4 +1,4 @@
-"""Prints the widgets of all applications as XML in the names of OSWorld's server: run by Debian's own Python.
+"""Prints the widgets of all applications as XML with the names of OSWorld's server. Run by Debian's own Python.
 
 Each element is named by its role and has its name, its states (`st:`), place and size (`cp:`), and its text.
 """
@@ -20,7 +20,7 @@ def element(node: Any, library: Any, depth: int, left: list[int]) -> str:
     if depth > DEEPEST or left[0] <= 0:
         return ""
     role = re.sub(r"[^a-z-]", "-", node.getRoleName().lower()) or "unknown"
-    parts = [f"name={quoteattr(xml_text(node.name))}"]
+    parts = [f"name={quoteattr(_xml_text(node.name))}"]
     held = node.getState()
     for name in STATES:
         if held.contains(getattr(library, f"STATE_{name.upper()}")):
@@ -31,15 +31,15 @@ def element(node: Any, library: Any, depth: int, left: list[int]) -> str:
     except NotImplementedError:
         pass
     try:
-        text = xml_text(node.queryText().getText(0, -1))
+        text = _xml_text(node.queryText().getText(0, -1))
     except NotImplementedError:
         text = ""
     inner = "".join(element(child, library, depth + 1, left) for child in node if child is not None)
     return f"<{role} {' '.join(parts)}>{escape(text)}{inner}</{role}>"
 
 
-def xml_text(text: str | None) -> str:
-    """Without what XML cannot hold."""
+def _xml_text(text: str | None) -> str:
+    """Without characters that XML does not allow."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "", text or "")
 
 

@@ -1,4 +1,5 @@
-"""The few calls of Xlib, XTEST and XFIXES that a screen needs, by ctypes: pictures, the cursor, mouse and keyboard.
+"""The few calls of Xlib, XTEST and XFIXES that a screen needs, through ctypes: pictures, the cursor, mouse and
+keyboard.
 
 A connection may be used by one thread at a time.
 """
@@ -12,12 +13,12 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_short, c_uint, c_ulong, c_
 Z_PIXMAP, ALL_PLANES = 2, c_ulong(-1).value
 SHIFT = "Shift_L"
 CURRENT_GROUP = 0
-SPARE = 8  # keys without a meaning that characters may borrow
+SPARE = 8  # unused keys that characters may borrow
 LEARNT_S = 0.15
 
 
 class XPicture(ctypes.Structure):
-    """XImage, up to the fields that are read."""
+    """XImage, up to the last field that is read."""
 
     _fields_ = [
         ("width", c_int),
@@ -36,7 +37,7 @@ class XPicture(ctypes.Structure):
 
 
 class Cursor(ctypes.Structure):
-    """XFixesCursorImage: `pixels` are ARGB, one to a long, with colours multiplied by alpha."""
+    """XFixesCursorImage: `pixels` are ARGB, one per long, with colours premultiplied by alpha."""
 
     _fields_ = [
         ("x", c_short),
@@ -51,7 +52,7 @@ class Cursor(ctypes.Structure):
 
 
 class Libraries:
-    """libX11, libXtst and libXfixes with the signatures of what is called. Raises OSError where one is missing."""
+    """libX11, libXtst and libXfixes with the signatures of the functions used. Raises OSError if one is missing."""
 
     def __init__(self) -> None:
         self.x11 = ctypes.CDLL("libX11.so.6")
@@ -88,7 +89,7 @@ class Libraries:
 
 
 class Screen:
-    """A connection to the display. Raises OSError where there is none."""
+    """A connection to the display. Raises OSError if there is none."""
 
     def __init__(self, name: str) -> None:
         self._lib = Libraries()
@@ -105,7 +106,7 @@ class Screen:
         self._lent: dict[int, int] = {}  # keysym: spare key, the oldest first
 
     def grab(self) -> bytes:
-        """The pixels, four bytes each (blue, green, red, nothing), row by row."""
+        """The pixels, four bytes each (blue, green, red, unused), row by row."""
         x11 = self._lib.x11
         image = x11.XGetImage(self._display, self._root, 0, 0, self.width, self.height, ALL_PLANES, Z_PIXMAP)
         if not image:
@@ -118,7 +119,7 @@ class Screen:
         return data
 
     def cursor(self) -> tuple[int, int, int, list[int]]:
-        """Where the picture of the cursor begins, its width, and its pixels (ARGB); width 0 where there is none."""
+        """The top left corner of the cursor's picture, its width, and its pixels (ARGB); width 0 without a cursor."""
         image = self._lib.fixes.XFixesGetCursorImage(self._display)
         if not image:
             return 0, 0, 0, []
@@ -144,7 +145,7 @@ class Screen:
         self._sync()
 
     def key(self, name: str, down: bool) -> None:
-        """A key by the name of its keysym. Raises KeyError for a name that X does not know."""
+        """Press or release a key by the name of its keysym. Raises KeyError for a name that X does not know."""
         keysym = self._lib.x11.XStringToKeysym(name.encode())
         code = self._lib.x11.XKeysymToKeycode(self._display, keysym) if keysym else 0
         if not code:
@@ -152,7 +153,7 @@ class Screen:
         self._press(code, down)
 
     def write(self, character: str) -> None:
-        """A character, with shift where the keyboard needs it, or on a spare key where it has none for it."""
+        """Type a character, with shift if needed, or on a spare key if the keyboard has no key for it."""
         keysym = ord(character) if ord(character) < 0x100 else 0x01000000 + ord(character)
         code = self._lib.x11.XKeysymToKeycode(self._display, keysym)
         level = next((level for level in (0, 1) if code and self._keysym(code, level) == keysym), None)
@@ -166,7 +167,7 @@ class Screen:
             self.key(SHIFT, False)
 
     def _borrowed(self, keysym: int) -> int:
-        """A spare key for a character that the keyboard does not have. Applications learn of it a little later."""
+        """A spare key for a character that the keyboard lacks. Applications learn of the change a little later."""
         if keysym not in self._lent:
             free = [code for code in self._spare if code not in self._lent.values()]
             code = free[0] if free else self._lent.pop(next(iter(self._lent)))

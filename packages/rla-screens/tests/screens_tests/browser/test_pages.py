@@ -54,7 +54,7 @@ def test_pages_that_depend_on_the_clock_are_not_played(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["simon-says", "three", "../secret", "", "one/../two"])
 def test_a_name_that_is_no_page_is_no_file(folder: Path, name: str) -> None:
-    with pytest.raises(UserError, match="is no page"):
+    with pytest.raises(UserError, match="is not a page"):
         page_file(folder, name)
 
 
@@ -71,7 +71,7 @@ def test_neighbours_are_the_pages_before_and_behind_the_nearest_first() -> None:
 
 def test_kinds_name_pages_and_families(folder: Path) -> None:
     assert pages_of_kinds(("two", "one", "two"), folder) == ("two", "one")
-    with pytest.raises(UserError, match=r"tasks\.kinds: 'click-tab' is no page"):
+    with pytest.raises(UserError, match=r"tasks\.kinds: 'click-tab' is not a page"):
         pages_of_kinds(("tab",), folder)
 
 

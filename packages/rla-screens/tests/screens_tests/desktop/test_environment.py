@@ -41,7 +41,7 @@ def test_the_published_run_has_the_published_values() -> None:
     ("override", "message"),
     [
         ("env.own.machine=remote", "set env.own.addresses"),
-        ("env.own.addresses=[ftp://x]", "is no base URL"),
+        ("env.own.addresses=[ftp://x]", "is not a base URL"),
         ("env.own.addresses=[http://a:80,http://A/]", "http://A/ is named twice"),
         ("env.own.machine=docker", "set env.own.image"),
         ("env.own.osworld=/x", "set env.own.guest_python"),

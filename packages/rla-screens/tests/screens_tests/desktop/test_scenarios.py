@@ -83,7 +83,7 @@ def test_import_leaves_out_what_it_cannot_play_and_says_so(tmp_path: Path) -> No
     assert [line.split(":")[0] for line in told[:-1]] == ["os/9", "os/missing"]
     assert told[-1].endswith("4 tasks listed, 2 can be played here, 1 of them with several verifiers; 2 are for train")
     listed.write_text(json.dumps({"os": ["../../etc/passwd"]}))
-    with pytest.raises(UserError, match="no name of a task"):
+    with pytest.raises(UserError, match="not the name of a task"):
         import_desktop_tasks(str(listed), DesktopParams(), split="train", held_out=None, limit=None, tell=None)
 
 

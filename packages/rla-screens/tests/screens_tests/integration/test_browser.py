@@ -120,7 +120,7 @@ def test_a_task_of_another_version_of_a_page_is_not_played(tasks: list[Task]) ->
     async def begun(pool: BrowserPool) -> None:
         await episode_of(pool, changed).reset()
 
-    with pytest.raises(EnvironmentFailure, match="begins otherwise"):
+    with pytest.raises(EnvironmentFailure, match="begins differently"):
         in_pool(begun)
 
 

@@ -335,7 +335,7 @@ def test_a_page_that_begins_otherwise_when_it_is_played_again_ends_its_episode_a
             write_page(tmp_path, "changing", body="<button>More</button>")
             ((lost, _),) = pool.running()
             await lost.context.close()
-            with pytest.raises(EnvironmentFailure, match="begins otherwise"):
+            with pytest.raises(EnvironmentFailure, match="begins differently"):
                 await episode.step("click 1")
             episode.close()
             return pool.figures()

@@ -65,7 +65,7 @@ def test_further_held_out_splits_are_shared_too(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_not_whole_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="start of the ablation is not whole"):
+    with pytest.raises(UserError, match="start of the ablation is incomplete"):
         share_files(tmp_path / "absent", tmp_path / "target")
 
 

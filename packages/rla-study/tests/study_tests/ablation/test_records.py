@@ -114,7 +114,7 @@ def test_a_packed_record_holds_the_same(tmp_path: Path, design: Design) -> None:
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     for damaged in (packed.read_bytes()[:-9], plain.read_bytes()):
         packed.write_bytes(damaged)
-        with pytest.raises(UserError, match="no record of an ablation"):
+        with pytest.raises(UserError, match="not a record of an ablation"):
             read_record(packed)
 
 
@@ -143,7 +143,7 @@ def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, d
     assert "other tasks of rooms" in refusal(with_run(further={"rooms": {"2": {"z": "010"}}}))
     assert "seed 0" in refusal({**whole, "arms": {"full": {**full, "runs": [run, run]}}}, arms=none)
     for wrong in ("[]", "{", {**whole, "format": 2}, {**whole, "arms": {"full": {**full, "runs": [{}]}}}):
-        assert "no record of an ablation" in refusal(wrong, arms=none)
+        assert "not a record of an ablation" in refusal(wrong, arms=none)
     for damage in (
         {"evaluations": {"2": {"a": "012"}}},
         {"evaluations": {"2": {}}},
@@ -152,7 +152,7 @@ def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, d
         {"iterations": [{"iteration": 1, "mu": "x"}]},
         {"measured": {"2": {"success": None}}},
     ):
-        assert "no record of an ablation" in refusal(with_run(**damage), arms=none)
+        assert "not a record of an ablation" in refusal(with_run(**damage), arms=none)
 
 
 def test_one_of_ten_tasks_may_be_missing(tmp_path: Path, design: Design) -> None:

@@ -29,7 +29,7 @@ def test_a_second_call_waits_until_the_first_has_made_the_starts(tmp_path: Path)
     thread.join(10)
 
     assert order == [
-        f"{tmp_path}: another call makes what arms begin with; this one waits for it",
+        f"{tmp_path}: another call is making the starts of the arms; this one waits for it",
         "first",
         "second",
     ]

@@ -79,7 +79,7 @@ def test_models_that_were_not_trained_are_not_compared_in_place_of_trained_ones(
     ]
     found = comparison(runs)
     success = table(found, "Held-out success")
-    assert success.note.startswith("there is no iteration after the start at which all were evaluated; ")
+    assert success.note.startswith("no iteration after the start was evaluated in all runs; ")
     assert {row[3] for row in success.rows} == {"-"}
     assert next(comparison_headline(found)) == f"held-out success: {success.note}"
     assert ("five", "it was evaluated only after iterations 0 and 5") in table(found, "What is missing").rows

@@ -151,7 +151,7 @@ def test_the_command_prints_lines_numbers_and_clear_errors(folder: Path, capsys:
     assert "none: no such run; " in capsys.readouterr().err
     recorded(folder.parent / "cpu", "rollout", 1, call(0, 9))
     assert run(["timeline", str(folder.parent / "cpu"), "--price", "1"]) == 2
-    assert "no call of this run says that it used one" in capsys.readouterr().err
+    assert "no call of this run has used one" in capsys.readouterr().err
 
 
 def test_the_figure_is_the_same_when_it_is_written_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
