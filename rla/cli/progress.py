@@ -50,7 +50,7 @@ class LineProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stream, self.place, self.interval, self.clock = stream, place, interval, clock
-        self.description, self.total, self.done = "", 0, 0
+        self.description, self.total, self.done, self.resumed = "", 0, 0, 0
         self.started = self.said = clock()
 
     def __enter__(self) -> LineProgress:
@@ -61,18 +61,23 @@ class LineProgress:
 
     def start(self, description: str, total: int) -> None:
         self._close()
-        self.description, self.total, self.done = f"{self.place}{description}", total, 0
+        self.description, self.total = f"{self.place}{description}", total
+        self.done = self.resumed = 0
         self.started = self.said = self.clock()
 
-    def advance(self, count: int = 1, **fields: Any) -> None:
+    def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
         self.done += count
+        if resumed:  # an earlier call did these steps, so they say nothing about the speed of this one
+            self.resumed += count
+            return
         now = self.clock()
         if now - self.said < self.interval or self.done >= self.total:
             return
         self.said = now
-        rate = self.done / max(now - self.started, 1e-9)
-        left = f", {duration((self.total - self.done) / rate)} left" if self.done >= FEW else ""
-        self.note(f"{self.description} {self.done}/{self.total}, {rate:.1f}/s{left}{_shown_fields(fields)}")
+        made = self.done - self.resumed
+        rate = made / max(now - self.started, 1e-9)
+        left = f", {duration((self.total - self.done) / rate)} left" if made >= FEW else ""
+        self.note(f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{_shown_fields(fields)}")
 
     def note(self, text: str) -> None:
         self.stream.write(f"{text}\n")
@@ -81,8 +86,8 @@ class LineProgress:
     def _close(self) -> None:
         seconds = self.clock() - self.started
         if self.description and seconds >= self.interval:
-            rate = self.done / seconds
-            self.note(f"{self.description} {self.done}/{self.total} in {duration(seconds)}, {rate:.1f}/s")
+            rate = _rate_text((self.done - self.resumed) / seconds)
+            self.note(f"{self.description} {self.done}/{self.total} in {duration(seconds)}, {rate}")
         self.description = ""
 
 
@@ -119,11 +124,11 @@ class BarProgress:
             self.bar.start()
         self.task = self.bar.add_task(f"{self.place}{description}", total=total, rate="", extra="")
 
-    def advance(self, count: int = 1, **fields: Any) -> None:
+    def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
         if self.bar is None:
             return
         state = self.bar.tasks[self.task]
-        rate = f"{state.speed:.1f}/s" if state.speed else ""
+        rate = "" if resumed or not state.speed else _rate_text(state.speed)
         self.bar.update(self.task, advance=count, rate=rate, extra=_shown_fields(fields).removeprefix(", "))
 
     def note(self, text: str) -> None:
@@ -131,6 +136,11 @@ class BarProgress:
             self.bar.console.print(text, markup=False, highlight=False)
         else:
             self.stream.write(f"{text}\n")
+
+
+def _rate_text(rate: float) -> str:
+    """`2.5/s`, or `40 s each` if a step takes longer than ten seconds."""
+    return f"{1 / rate:.0f} s each" if 0 < rate < 0.1 else f"{rate:.1f}/s"
 
 
 def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress | BarProgress:

@@ -99,7 +99,7 @@ def sft(
     progress = _SftProgress.load(out, model=trained, parts=parts, seed=seed)
     if log is not None:
         for step in progress.steps:
-            log(step)
+            log({**step, "resumed": True})
     for number, (useful, its) in enumerate(parts):
         if number >= progress.part:  # earlier parts are in the weights that a later one was stopped with
             progress.begin(number)

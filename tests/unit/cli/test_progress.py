@@ -49,6 +49,18 @@ def test_long_work_says_a_line_every_ten_seconds_and_one_at_the_end() -> None:
     ]
 
 
+def test_steps_of_an_earlier_call_say_nothing_about_the_speed() -> None:
+    clock, stream = Clock(), io.StringIO()
+    progress = LineProgress(stream, clock=clock)
+    progress.start("warm-start policy", total=80)
+    for _ in range(48):
+        progress.advance(resumed=True)
+    for _ in range(4):
+        clock.now += 20.0
+        progress.advance()
+    assert stream.getvalue().splitlines()[-1] == "warm-start policy 52/80, 20 s each, 9 min 20 s left"
+
+
 def test_a_brief_log_has_a_line_every_two_minutes() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = make_progress(stream, brief=True)
@@ -71,10 +83,10 @@ def test_the_place_in_the_loop_stands_first_and_few_steps_tell_no_time_left() ->
             progress.advance()
         clock.now = 100 + 39
     assert stream.getvalue().splitlines() == [
-        "iteration 7 of 12, rollout 1/5, 0.1/s",
-        "iteration 7 of 12, rollout 2/5, 0.1/s",
-        "iteration 7 of 12, rollout 3/5, 0.1/s, 26 s left",
-        "iteration 7 of 12, rollout 3/5 in 39 s, 0.1/s",
+        "iteration 7 of 12, rollout 1/5, 11 s each",
+        "iteration 7 of 12, rollout 2/5, 12 s each",
+        "iteration 7 of 12, rollout 3/5, 13 s each, 26 s left",
+        "iteration 7 of 12, rollout 3/5 in 39 s, 13 s each",
     ]
 
 
