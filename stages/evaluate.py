@@ -3,7 +3,7 @@
 Every held-out split (`tasks.test_splits`) is played and measured by itself. An environment with a reward rule of its
 own (`Probes`) is measured by that too. Its reward model writes about the held-out tasks where there is one (`--rm`):
 `<run>/eval/<i>/scores`, beside the trajectories. A reward model that judges steps is measured on a frozen probe
-(`rla.rollouts.evaluating`). `--from` judges the answers of a file (`rla.pipeline.context`).
+(`rla.rollouts.evaluation`). `--from` judges the answers of a file (`rla.pipeline.context`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext, implementation
 from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
-from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
-from rla.rollouts.trajectory_shard import image_shard, play_shard
+from rla.rollouts.evaluation import (
+    add_further,
+    evaluated_splits,
+    evaluating,
+    families,
+    pool_of_split,
+    split_context,
+)
+from rla.rollouts.play import image_shard, play_shard
 from rla.store.atomic import write_json
 from rla.store.pools import read_tasks
 from rla.store.shards import ShardWriter
@@ -58,8 +65,6 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         if not writer.complete:  # other slices are to come: the last one measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
-    from rla.rollouts.evaluating import add_further, families  # brings polars, which takes a while
-
     metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder, family_of=families(ctx.config))}
     metrics["seconds"] = round(time.monotonic() - started, 1)
     add_further(metrics, ctx, tasks, probed=probed)
