@@ -138,12 +138,12 @@ def self_agreement(judgements: pl.DataFrame) -> float | None:
 
 def reward_statistics(policy_rewards: pl.DataFrame, rm_rewards: pl.DataFrame) -> Metrics:
     """How much there is to train on; a sample is a row whose advantage is not 0."""
-    trains, spread = pl.col("advantage") != 0, policy_rewards["advantage"].std(ddof=0)
+    trains, spread = pl.col("advantage") != 0, policy_rewards.select(pl.col("advantage").std(ddof=0)).item()
     return {
         "policy_samples": policy_rewards.filter(trains).height,
         "rm_samples": rm_rewards.filter(trains).height,
         "reward_mean": mean_of(policy_rewards, pl.col("reward")),
-        "advantage_std": None if spread is None else float(spread),  # type: ignore[arg-type]
+        "advantage_std": None if spread is None else float(spread),
     }
 
 

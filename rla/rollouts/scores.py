@@ -243,7 +243,9 @@ async def judge_trajectory(trajectory: Row, shared: Judging) -> list[StepScore]:
     async def judged(index: int, view: JudgeView) -> StepScore:
         """A prompt that does not fit has no judgements that count."""
         seed, session = derive(shared.seed, name, index), None if shared.at_once else name
-        asked = judged_with_pictures(shared.prompt, view) if screens else shared.prompt.messages(view)
+        asked: Sequence[Message | PictureMessage] = (
+            judged_with_pictures(shared.prompt, view) if screens else shared.prompt.messages(view)
+        )
         prompt, replies = await shared.replier.reply(asked, seed=seed, session=session)
         judgements = [voted(reply, shared.prompt) for reply in replies]
         row = _step_score(trajectory, index, prompt.ids, judgements, images=prompt.images if screens else None)
@@ -441,7 +443,7 @@ def _trajectories_at_once(config: Config) -> int:
 def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> None:
     """Finish the shard of judgements by the reward model `rm` (None: a chat server, or nobody).
 
-    Raises UserError as `refuse_failed_share` does.
+    Raises UserError if too many prompts did not fit, or too many replies did not come.
     """
     tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
     counts = _score_counts(writer.parts(), ctx.config)
