@@ -40,8 +40,8 @@ from rla.llm.scripted import ScriptedGenerator
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.metrics.diagnostics import diagnostics
 from rla.models.init import new_model, new_tokenizer
-from rla.rollouts.judge import EngineReplier, Judging, judge_groups, reply_trie
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
+from rla.rollouts.scores import EngineReplier, Judging, judge_groups, reply_trie
 from rla.seeds import derive
 from rla.store.frames import episode_frames, with_scores
 from rla.store.records import Task

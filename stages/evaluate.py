@@ -1,6 +1,6 @@
 """`evaluate`: success on the held-out tasks, with a 95% interval, overall and by kind of task.
 
-Every held-out split (`tasks.test_splits`) has episodes and figures of its own. `rla.rollouts.evaluating` adds figures
+Every held-out split (`tasks.test_splits`) has episodes and figures of its own. `rla.rollouts.evaluation` adds figures
 of the reward model, and of environments with a reward rule of their own (`Probes`). `--from` judges the answers of a
 file (`rla.pipeline.context`).
 """
@@ -16,8 +16,15 @@ from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext, implementation
 from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
-from rla.rollouts.held_out import evaluated_splits, evaluating, pool_of_split, split_context
-from rla.rollouts.trajectory_shard import image_shard, play_shard
+from rla.rollouts.evaluation import (
+    add_further,
+    evaluated_splits,
+    evaluating,
+    families,
+    pool_of_split,
+    split_context,
+)
+from rla.rollouts.play import image_shard, play_shard
 from rla.store.atomic import write_json
 from rla.store.reading import read_tasks
 from rla.store.shards import ShardWriter
@@ -59,8 +66,6 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         if not writer.complete:  # the last slice measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
-    from rla.rollouts.evaluating import add_further, families  # brings polars, which takes a while
-
     metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder, family_of=families(ctx.config))}
     metrics["seconds"] = round(time.monotonic() - started, 1)
     add_further(metrics, ctx, tasks, probed=probed)

@@ -1,4 +1,4 @@
-"""What becomes of changed tasks: a verdict on each pending task, the state of every slot, and the next pool.
+"""The fate of changed tasks: a verdict on each pending task, the state of every slot, and the next pool.
 
 A pending task enters the pool by the accuracy of the current policy on it:
 

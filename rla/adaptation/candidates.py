@@ -164,7 +164,7 @@ class ExistingTasks:
         return self._ids | known
 
 
-def held_out_tasks(ctx: StageContext) -> Iterator[Task]:
+def _held_out_tasks(ctx: StageContext) -> Iterator[Task]:
     """The tasks of all held-out splits of the run that have a pool.
 
     They are not among the inputs that a shard of candidates names, since other held-out tasks would not change what was
@@ -197,7 +197,7 @@ def write_candidates(
         writer.write(0, [])
         return ()
     editor: Adapts = env.configured(ctx.config) if isinstance(env, Configurable) else need(env, Adapts, "adapt-env")
-    with drafter_of(ctx, env, editor, model) as (drafter, ask):
+    with _drafter_of(ctx, env, editor, model) as (drafter, ask):
         proof = env.proof(ctx.config, ask) if isinstance(env, Proves) else None
         if proof is not None and proof.remark:
             ctx.progress.note(f"adapt-env: {proof.remark}")
@@ -208,7 +208,7 @@ def write_candidates(
 
 
 @contextmanager
-def drafter_of(
+def _drafter_of(
     ctx: StageContext, env: Env, editor: Adapts, model: Path | str | None
 ) -> Iterator[tuple[Drafter, Ask | None]]:
     """The rules, or the language model `model` with a function that asks it other questions."""
@@ -222,7 +222,7 @@ def drafter_of(
     chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
     found = model_folder(model) if isinstance(model, Path) else model
     try:
-        generator, tokenizer = make_generator(proposing_engine(ctx), model=found, seed=ctx.config.seed, training=False)
+        generator, tokenizer = make_generator(_proposing_engine(ctx), model=found, seed=ctx.config.seed, training=False)
     except UserError as error:
         raise UserError(f"adaptation.llm.model: {error}" if own.model else str(error)) from None
     try:
@@ -234,7 +234,7 @@ def drafter_of(
         generator.close()
 
 
-def proposing_engine(ctx: StageContext) -> GeneratorConfig:
+def _proposing_engine(ctx: StageContext) -> GeneratorConfig:
     """The `generator` section, changed by the keys of `adaptation.llm`."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
@@ -259,7 +259,7 @@ async def _adapt_all(
         scores=ctx.path("scores"),
     )
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
-    existing = ExistingTasks(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out_tasks(ctx)])
+    existing = ExistingTasks(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *_held_out_tasks(ctx)])
     tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
         existing.add(*map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))  # the valid ones
@@ -298,7 +298,7 @@ async def _adapt_all(
 
 
 def candidate_counts(choices: Sequence[Choice], parts: Sequence[Path], env: Env) -> dict[str, Any]:
-    """Numbers of chosen tasks, by direction, and of their candidates, including those of an interrupted call."""
+    """Numbers of chosen tasks, by direction, and of their candidates, including parts of an interrupted call."""
     rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
     rows = [row for row in rows if row["edit"] is not None]  # a row without an edit says that nothing was proposed
     marks = [{"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]} for row in rows]

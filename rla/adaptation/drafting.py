@@ -5,8 +5,8 @@ episode with the judgements against its steps, to a few sentences. Reduce: those
 sentences on the task. Everything that models or environments wrote stands between lines of dashes, and `ChatFormat`
 encodes it so that control tokens in it cannot act.
 
-An edit stays a JSON text here, whoever wrote it, and is untrusted until `rla.adaptation.candidates.prove` has proven
-it. Its kind is the names of the fields that it changes, in alphabetical order and joined by "+": `goal`, `move+remove`.
+An edit stays a JSON text here, untrusted until `rla.adaptation.candidates.prove` has proven it. Its kind is the names
+of the fields that it changes, in alphabetical order and joined by "+": `goal`, `move+remove`.
 A text that is not such an object is `unreadable`; without a proposal the kind is `none`.
 """
 
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rla.config.sections import ProposerConfig
 from rla.envs.chat_prompts import QUOTED, quoted, user
@@ -147,7 +147,7 @@ SCORE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The episodes of a task that should change, without those that ended because their environment failed.
+    """The episodes of a task that should change, without episodes that ended because their environment failed.
 
     `episodes`: trajectory rows with EPISODE_COLUMNS. `against`: trajectory id -> step -> texts of the judgements with
     score -1.
@@ -209,7 +209,7 @@ def sentences(text: str) -> list[str]:
     return [part[:MAX_REASON].rstrip() for part in parts if any(sign.isalpha() for sign in part)]
 
 
-def critique_by_counts(choice: Choice, evidence: Evidence, course: Course) -> str:
+def _critique_by_counts(choice: Choice, evidence: Evidence, course: Course) -> str:
     """The critique without a language model: the course and, for a task that is too hard, reasons against steps."""
     reasons = ""
     if choice.direction is Direction.EASIER:
@@ -218,20 +218,14 @@ def critique_by_counts(choice: Choice, evidence: Evidence, course: Course) -> st
     return "; ".join(part for part in (course.told(), f"judged -1: {reasons}" if reasons else "") if part)
 
 
-class Drafter(Protocol):
-    """`course` summarises the episodes of `evidence`. Equal arguments give equal drafts."""
-
-    async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RulesDrafter:
-    """Edits by the environment's rules, in the phase that the course points to."""
+    """Edits by the environment's rules, in the phase that the course points to. Equal arguments give equal drafts."""
 
     editor: Adapts
 
     async def draft(self, choice: Choice, evidence: Evidence, course: Course, *, count: int, seed: int) -> Draft:
-        said = critique_by_counts(choice, evidence, course)
+        said = _critique_by_counts(choice, evidence, course)
         edits = self.editor.propose(
             choice.task,
             direction=choice.direction.value,
@@ -245,7 +239,7 @@ class RulesDrafter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDrafter:
-    """A language model as critic and as proposer."""
+    """A language model as critic and as proposer. `course` summarises the episodes of `evidence`."""
 
     generator: Generator
     chat: ChatFormat
@@ -257,7 +251,7 @@ class ModelDrafter:
         said = ""
         if self.prompt.criticised:
             said = await self._criticise(choice, evidence, course.told(), seed=derive(seed, "critique"))
-        facts = course.told() if said else critique_by_counts(choice, evidence, course)
+        facts = course.told() if said else _critique_by_counts(choice, evidence, course)
         whole = "; ".join(part for part in (facts, said) if part)
         view = ProposalView(direction=choice.direction.value, accuracy=choice.accuracy, critique=whole)
         ids = self.chat.first(self.prompt.messages(choice.task, view))
@@ -266,7 +260,7 @@ class ModelDrafter:
             return Draft(critique=whole, proposals=[Proposal(None, why)])
         request = self._request(ids, seed=derive(seed, "edits"), samples=count)
         try:
-            replies = await constrained_replies(
+            replies = await _constrained_replies(
                 self.generator, replace(request, json_schema=self.prompt.schema(choice.task)), self.chat
             )
         except UnusableReply as unusable:
@@ -303,7 +297,7 @@ class ModelDrafter:
         asked = []
         for row in judged[:EPISODES]:
             against = evidence.against[row["trajectory_id"]]
-            versions = [episode_messages(row, against, steps=steps) for steps in STEPS_SHOWN]
+            versions = [_episode_messages(row, against, steps=steps) for steps in STEPS_SHOWN]
             asked.append(self._first_that_fits(versions, seed=derive(seed, row["trajectory_id"])))
         replies = await asyncio.gather(*asked)
         return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
@@ -332,7 +326,10 @@ class ModelDrafter:
         return len(ids) + self.config.max_tokens <= self.generator.context
 
 
-def episode_messages(episode: Mapping[str, Any], against: Mapping[int, Sequence[str]], *, steps: int) -> list[Message]:
+Drafter = RulesDrafter | ModelDrafter
+
+
+def _episode_messages(episode: Mapping[str, Any], against: Mapping[int, Sequence[str]], *, steps: int) -> list[Message]:
     """The prompt on one failed episode: the first `steps` steps that were judged -1, in full, between the others'
     actions. Answers of an episode with pictures are not shown: in words they are all alike.
     """
@@ -358,7 +355,7 @@ def excerpt(text: str) -> str:
     return one_line(text, EXCERPT)
 
 
-async def constrained_replies(generator: Generator, request: Request, chat: ChatFormat) -> list[Completion]:
+async def _constrained_replies(generator: Generator, request: Request, chat: ChatFormat) -> list[Completion]:
     """The replies to a request with a JSON Schema. Engines apply a schema from the first token on, so a model that
     thinks is asked twice: freely, and then for the rest behind its thoughts. `max_tokens` is for both together.
     """
@@ -371,7 +368,7 @@ async def constrained_replies(generator: Generator, request: Request, chat: Chat
 
 
 async def _continued(generator: Generator, request: Request, said: Completion, chat: ChatFormat) -> Completion:
-    count = thought_length(said, chat)
+    count = _thought_length(said, chat)
     if count is None or count >= request.max_tokens:
         return said
     thoughts = said.token_ids[:count]
@@ -385,7 +382,7 @@ async def _continued(generator: Generator, request: Request, said: Completion, c
     )
 
 
-def thought_length(said: Completion, chat: ChatFormat) -> int | None:
+def _thought_length(said: Completion, chat: ChatFormat) -> int | None:
     """The number of tokens up to the end of a reply's thoughts and the white space behind them; 0 without thoughts,
     None if they do not end.
     """

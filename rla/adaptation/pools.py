@@ -86,7 +86,7 @@ def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, plac
 
     `made`: the tasks of each split that this call makes. `places`: the folder of each split's pool. Pools of earlier
     calls count too, and so does the run's newest pool, which has the changed tasks. Tasks of a data set are also
-    compared by what they ask: two rows may differ in nothing but an id.
+    compared by content: two rows may differ in nothing but an id.
     """
     train, name = ctx.config.tasks.train_split, ctx.config.env.name
     chosen = environment(name)

@@ -1,8 +1,8 @@
 """The policy's side of an episode: from observations to prompt token ids, and from a reply to an action.
 
 `history: full` keeps one growing segment (the prompt of step t+1 extends the tokens of step t); `history: window`
-builds a new prompt for every step, so that each step is a segment of its own. Where the model sees pictures, a window
-shows those of the last `policy.images` observations, and a growing segment those of all.
+builds a new prompt for every step, so that each step is a segment of its own. If the model sees pictures, a window
+shows the pictures of the last `policy.images` observations, and a growing segment shows all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
 from rla.store.records import Segment, Step, columns
 from rla.text import after_thinking
 
-# What the environment is told when a reply holds no admissible command: no engine knows it, so nothing happens.
+# Sent to the environment if a reply holds no admissible command: no engine knows it, so nothing happens.
 NO_ACTION = "no action"
 
 
@@ -33,82 +33,10 @@ def with_pictures_last(messages: Sequence[Message], pngs: Iterable[bytes]) -> li
     return [*told, PictureMessage(role=last["role"], parts=(*map(Picture, pngs), last["content"]))]
 
 
-def window_with_pictures(
-    prompt: PolicyPrompt,
-    history: Sequence[PastStep],
-    observation: str,
-    images: Sequence[bytes],
-    commands: Sequence[str],
-    instruction: str,
-) -> list[PictureMessage]:
-    """What a policy is asked with `policy.history: window`: pictures of `history`, as far as it has any, and of now."""
-    if isinstance(prompt, PicturesPolicy):
-        return prompt.with_pictures(history, observation, images, commands, instruction)
-    told = prompt.window([(one.observation, one.action) for one in history], observation, commands, instruction)
-    return with_pictures_last(told, [*(png for one in history for png in one.images), *images])
-
-
 def action_in(reply: str, prompt: PolicyPrompt, commands: Sequence[str]) -> str | None:
     """The action that `prompt` reads after the thoughts of a reply; None if nothing follows them."""
     said = after_thinking(reply)
     return prompt.parse(said, commands) if said.strip() or not reply.strip() else None
-
-
-class CommandTries:
-    """Token tries of command lists, cached: the same list comes back often within and across episodes."""
-
-    def __init__(self, chat: ChatFormat, limit: int = 4096) -> None:
-        self._chat, self._limit = chat, limit
-        self._ids: dict[str, list[int]] = {}
-        self._tries: dict[tuple[str, ...], tuple[TokenTrie, dict[tuple[int, ...], str]]] = {}
-
-    def of(self, commands: tuple[str, ...]) -> tuple[TokenTrie, dict[tuple[int, ...], str]]:
-        """The trie of the commands and the way back from token path to command."""
-        found = self._tries.get(commands)
-        if found is None:
-            if len(self._tries) >= self._limit:
-                self._tries.clear()
-            paths = {tuple(self.ids(command)): command for command in commands}
-            found = self._tries[commands] = (TokenTrie(paths), paths)
-        return found
-
-    def ids(self, command: str) -> list[int]:
-        ids = self._ids.get(command)
-        if ids is None:
-            ids = self._ids[command] = [*self._chat.encode(command), self._chat.end_id]
-        return ids
-
-
-@dataclass(slots=True)
-class Growing:
-    """A segment under construction."""
-
-    token_ids: list[int] = field(default_factory=list)
-    sampled: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    allowed: list[list[int]] = field(default_factory=list)
-    images: list[PlacedImage] = field(default_factory=list)
-    turns: tuple[HasParts, ...] = ()  # of its prompt, where nothing has been said yet
-
-    def look(self, prompt: PromptTokens) -> None:
-        """Append what is read, with its pictures."""
-        self.turns = () if self.token_ids else prompt.turns
-        self.images += prompt.behind(len(self.token_ids))
-        self.extend(prompt.ids)
-
-    def extend(self, ids: Sequence[int]) -> None:
-        self.token_ids.extend(ids)
-        self.sampled.extend([False] * len(ids))
-        self.logprobs.extend([0.0] * len(ids))
-
-    def sample(self, completion: Completion) -> None:
-        self.token_ids.extend(completion.token_ids)
-        self.sampled.extend([True] * len(completion.token_ids))
-        self.logprobs.extend(completion.logprobs)
-        self.allowed.extend(completion.allowed)
-
-    def freeze(self) -> Segment:
-        return Segment(token_ids=self.token_ids, sampled=self.sampled, logprobs=self.logprobs, allowed=self.allowed)
 
 
 def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None:
@@ -131,6 +59,57 @@ def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None
             raise UserError(f"{model}: {fault}")
 
 
+class CommandTries:
+    """Token tries of command lists, cached: the same list comes back often within and across episodes."""
+
+    def __init__(self, chat: ChatFormat, limit: int = 4096) -> None:
+        self._chat, self._limit = chat, limit
+        self._ids: dict[str, list[int]] = {}
+        self._tries: dict[tuple[str, ...], tuple[TokenTrie, dict[tuple[int, ...], str]]] = {}
+
+    def of(self, commands: tuple[str, ...]) -> tuple[TokenTrie, dict[tuple[int, ...], str]]:
+        """The trie of the commands, and the command of each token path."""
+        found = self._tries.get(commands)
+        if found is None:
+            if len(self._tries) >= self._limit:
+                self._tries.clear()
+            paths = {tuple(self._ids_of(command)): command for command in commands}
+            found = self._tries[commands] = (TokenTrie(paths), paths)
+        return found
+
+    def _ids_of(self, command: str) -> list[int]:
+        ids = self._ids.get(command)
+        if ids is None:
+            ids = self._ids[command] = [*self._chat.encode(command), self._chat.end_id]
+        return ids
+
+
+@dataclass(slots=True)
+class GrowingSegment:
+    """A segment under construction: tokens that were read, and tokens that were sampled."""
+
+    token_ids: list[int] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    allowed: list[list[int]] = field(default_factory=list)
+    images: list[PlacedImage] = field(default_factory=list)
+    turns: tuple[HasParts, ...] = ()  # of its prompt, as long as it holds no reply
+
+    def read(self, prompt: PromptTokens) -> None:
+        """Append a prompt, or the next turn of one, with its pictures."""
+        self.turns = () if self.token_ids else prompt.turns
+        self.images += prompt.behind(len(self.token_ids))
+        self.token_ids.extend(prompt.ids)
+        self.sampled.extend([False] * len(prompt.ids))
+        self.logprobs.extend([0.0] * len(prompt.ids))
+
+    def sample(self, completion: Completion) -> None:
+        self.token_ids.extend(completion.token_ids)
+        self.sampled.extend([True] * len(completion.token_ids))
+        self.logprobs.extend(completion.logprobs)
+        self.allowed.extend(completion.allowed)
+
+
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn.
 
@@ -149,10 +128,9 @@ class PolicyAgent:
     ) -> None:
         self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
         self._instruction, self._pictures = instruction, pictures
-        self._segments: list[Growing] = []
-        self._history: list[tuple[str, str]] = []
-        self._past: list[PastStep] = []  # the same where the model sees pictures
-        self._now: tuple[bytes, ...] = ()
+        self._segments: list[GrowingSegment] = []
+        self._past: list[PastStep] = []
+        self._now: tuple[bytes, ...] = ()  # pictures of the current observation
         self._ended = True
         self._tools = prompt if isinstance(prompt, ToolPrompt) else None
         self._schemas = told_schemas(prompt)
@@ -164,54 +142,59 @@ class PolicyAgent:
         results: Sequence[str] = (),
         images: tuple[bytes, ...] = (),
     ) -> tuple[list[int], TokenTrie | None]:
-        """The prompt's token ids and, with `decoding: admissible`, the trie of what may be answered. `results` of calls
-        are told in turns of their own, in place of the observation. `images`: the pictures of the observation.
+        """The prompt's token ids and, with `decoding: admissible`, the trie of possible replies. `results` of calls are
+        told in turns of their own, in place of the observation. `images`: the pictures of the observation.
         """
         self._now = images
-        if self._pictures is not None and not (results and self._tools is not None and self._segments):
-            self._look(self._pictures, observation, commands, images)
-        elif self._config.history == "window":
-            messages = self._prompt.window(self._history, observation, commands, self._instruction)
-            self._segments.append(Growing())
-            self._segments[-1].extend(self._chat.first(messages, self._schemas))
-        elif not self._segments:
-            self._segments.append(Growing())
-            self._segments[-1].extend(self._chat.first(self._prompt.opening(observation, commands), self._schemas))
-        elif results and self._tools is not None:
+        window = self._config.history == "window"
+        first = window or not self._segments
+        called = bool(self._tools is not None and results and self._segments)
+        if called and self._tools is not None and not window:
             role = self._tools.result_role
-            self._segments[-1].extend(self._chat.next_turns(results, ended=self._ended, role=role))
+            told = PromptTokens(ids=self._chat.next_turns(results, ended=self._ended, role=role))
+        elif self._pictures is not None and not called:
+            told = self._with_pictures(self._pictures, observation, commands)
+        elif window:
+            history = [(one.observation, one.action) for one in self._past]
+            messages = self._prompt.window(history, observation, commands, self._instruction)
+            told = PromptTokens(ids=self._chat.first(messages, self._schemas))
+        elif not self._segments:
+            told = PromptTokens(ids=self._chat.first(self._prompt.opening(observation, commands), self._schemas))
         else:
             text = self._prompt.turn(observation, commands, self._instruction)
-            self._segments[-1].extend(self._chat.next_turn(text, ended=self._ended))
+            told = PromptTokens(ids=self._chat.next_turn(text, ended=self._ended))
+        if first:
+            self._segments.append(GrowingSegment())
+        self._segments[-1].read(told)
         restricted = self._config.decoding == "admissible"
         return self._segments[-1].token_ids, self._tries.of(commands)[0] if restricted else None
 
-    def _look(
-        self, pictures: PictureChat, observation: str, commands: tuple[str, ...], images: tuple[bytes, ...]
-    ) -> None:
-        """The prompt with pictures."""
-        if self._config.history == "window":
-            asked = window_with_pictures(self._prompt, self._past, observation, images, commands, self._instruction)
-            told = pictures.first(asked)
-        elif not self._segments:
-            told = pictures.first(with_pictures_last(self._prompt.opening(observation, commands), images))
-        else:
-            text = self._prompt.turn(observation, commands, self._instruction)
-            told = pictures.next_turn([*map(Picture, images), text], ended=self._ended)
-        if self._config.history == "window" or not self._segments:
-            self._segments.append(Growing())
-        self._segments[-1].look(told)
+    def _with_pictures(self, pictures: PictureChat, observation: str, commands: tuple[str, ...]) -> PromptTokens:
+        """The tokens of a prompt, or of its next turn, with the pictures of the observation."""
+        images, instruction = self._now, self._instruction
+        if self._config.history == "full":
+            if not self._segments:
+                return pictures.first(with_pictures_last(self._prompt.opening(observation, commands), images))
+            text = self._prompt.turn(observation, commands, instruction)
+            return pictures.next_turn([*map(Picture, images), text], ended=self._ended)
+        if isinstance(self._prompt, PicturesPolicy):
+            return pictures.first(self._prompt.with_pictures(self._past, observation, images, commands, instruction))
+        history = [(one.observation, one.action) for one in self._past]
+        messages = self._prompt.window(history, observation, commands, instruction)
+        return pictures.first(
+            with_pictures_last(messages, [*(png for one in self._past for png in one.images), *images])
+        )
 
     def images(self) -> tuple[PlacedImage, ...]:
         """The pictures of the last prompt."""
         return tuple(self._segments[-1].images)
 
     def turns(self) -> tuple[HasParts, ...]:
-        """The last prompt as turns of texts and pictures, where it holds no reply."""
+        """The last prompt as turns of texts and pictures; empty if it holds a reply."""
         return self._segments[-1].turns
 
     def image_spans(self) -> list[dict[str, Any]] | None:
-        """Where the tokens of pictures stand in the segments; None where the model sees none."""
+        """The places of picture tokens in the segments; None if the model does not see pictures."""
         if self._pictures is None:
             return None
         return [
@@ -233,16 +216,16 @@ class PolicyAgent:
             action = self._tries.of(commands)[1].get(tuple(ids))
         else:
             action = action_in(reply, self._prompt, commands)
-        self._history.append((observation, action if action is not None else NO_ACTION))
-        if self._pictures is not None:
-            self._remember(
-                PastStep(observation=observation, reply=reply, action=self._history[-1][1], images=self._now)
-            )
+        told = action if action is not None else NO_ACTION
+        self._past.append(PastStep(observation=observation, reply=reply, action=told, images=self._now))
+        gone = len(self._past) - self._config.images
+        if gone >= 0 and self._past[gone].images:  # they leave the window
+            self._past[gone] = replace(self._past[gone], images=())
         return Step(
             observation=observation,
             commands=commands,
             reply=reply,
-            action=action if action is not None else NO_ACTION,
+            action=told,
             valid=action is not None,
             truncated=completion.finish_reason is FinishReason.LENGTH,
             segment=len(self._segments) - 1,
@@ -250,24 +233,21 @@ class PolicyAgent:
             end=len(segment.token_ids),
         )
 
-    def _remember(self, step: PastStep) -> None:
-        """With its pictures, which the step that leaves the window loses."""
-        self._past.append(step)
-        if len(self._past) >= self._config.images:
-            gone = len(self._past) - self._config.images
-            self._past[gone] = replace(self._past[gone], images=())
-
     def answered(self, length: int) -> int:
-        """How many of the `length` tokens of the prompt come after the episode's first prompt: replies and what the
-        environment has answered to them. With `history: window` every prompt is a first one.
+        """How many of the `length` tokens of the prompt come after the episode's first prompt: replies and the
+        environment's answers to them. With `history: window` every prompt is a first one.
         """
         first = self._segments[-1].sampled.index(True) if any(self._segments[-1].sampled) else length
         return length - first
 
-    def dialogue(self) -> list[Growing]:
+    def dialogue(self) -> list[GrowingSegment]:
         """The segments as they grew, with their pictures."""
         return self._segments
 
     def segments(self) -> list[Segment]:
-        """All segments; one whose prompt was never answered (a prompt that did not fit) is left out."""
-        return [segment.freeze() for segment in self._segments if any(segment.sampled)]
+        """All segments, without one whose prompt was never answered (a prompt that did not fit)."""
+        return [
+            Segment(token_ids=one.token_ids, sampled=one.sampled, logprobs=one.logprobs, allowed=one.allowed)
+            for one in self._segments
+            if any(one.sampled)
+        ]

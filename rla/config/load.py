@@ -367,11 +367,10 @@ def check_config(config: Config, where: str) -> None:
         if low > high:
             raise UserError(f"{where}: credit.{key} is [{low}, {high}]; set it to [low, high] with low <= high")
     _check_baseline(config.credit, where)
-    shaping = config.credit.shaping
-    if 0 < shaping.overlong_max < shaping.overlong_buffer:
+    start, end = config.credit.shaping.overlong
+    if start > end:
         raise UserError(
-            f"{where}: credit.shaping.overlong_buffer is {shaping.overlong_buffer}, and it is a part of overlong_max; "
-            "set it to as much at most"
+            f"{where}: credit.shaping.overlong is [{start}, {end}]; set it to [start, end] with start <= end"
         )
     for key in ("policy", "reward"):
         if not getattr(config.warm_start, key).trains:  # 0 steps of the expert and the calibration are possible

@@ -92,17 +92,16 @@ class ShapingConfig:
     # wrong: negative scores gain by every tool round; both: won episodes, too; published: its code, in which nothing
     # gains. Use it if a policy stops calling tools
     tool_bonus: Literal["none", "wrong", "both", "published"] = "none"
-    # tokens of a reply with its tool results that cost a whole point; set it if replies grow to the limit. 0: none
-    overlong_max: int = from_zero(0)
-    # tokens below overlong_max over which the penalty grows; set it with overlong_max
-    overlong_buffer: int = from_zero(0)
+    # tokens of a reply with its tool results: the penalty is 0 up to the first number and a whole point from the second
+    # on; set it if replies grow to the limit. [0, 0]: none
+    overlong: tuple[int, int] = ranged((0, 0), least=0, most=LARGEST)
     # the standard deviation that scores are divided by; sample (with n - 1, plus 1e-6) to repeat the published run
     spread: Literal["population", "sample"] = "population"
 
     @property
     def of_episodes(self) -> bool:
         """Whether more than its outcome decides an episode's score."""
-        return self.outcome == "reward" or self.tool_bonus != "none" or self.overlong_max > 0
+        return self.outcome == "reward" or self.tool_bonus != "none" or self.overlong[1] > 0
 
 
 MOST_CONTEXT = 1 << 24  # tokens

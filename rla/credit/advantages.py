@@ -5,13 +5,13 @@ An estimator takes an episode's score for its outcome O:
     score = O, or with `outcome: reward` the reward that the environment counted, if it counted any
     if score < 0      score = min(-0.6, score + 0.1 k)         `wrong` and `both`; `published` has k = -1 throughout
     if O > 0          score = score + 0.1 k                    `both`
-    score = score - clip((L - (Lmax - B)) / B, 0, 1)           `overlong_max` Lmax, `overlong_buffer` B; no B: a step
+    score = score - clip((L - start) / (end - start), 0, 1)    `overlong`: [start, end]; equal: a step
 
 k: tool rounds, the steps with at least one call that was run, whatever came of it. L: tokens from the first that was
-sampled to the last, results of tools included; if every step has a prompt of its own, those of all replies.
+sampled to the last, results of tools included; if every step has a prompt of its own, the tokens of all replies.
 
 `published` is the paper's code, whose scorer never learns of the rounds: every wrong answer gets -1.1, and no call
-earns anything. `both` is equation 8 of the paper, `wrong` what its code means to do. A code answer that passes some of
+earns anything. `both` is equation 8 of the paper, `wrong` the intention of its code. A code answer that passes some of
 its tests (`outcome: reward`) is neither wrong nor won and gains nothing.
 Source: Yu et al., Demystifying Reinforcement Learning in Agentic Reasoning (2025); the penalty is from DAPO (2025).
 """
@@ -85,7 +85,7 @@ def weighed(config: CreditConfig, episodes: pl.DataFrame, steps: pl.DataFrame) -
     """
     if config.judged == "step":
         return config
-    training = mixed_tasks(estimators.accuracies(episodes), config.policy_band)
+    training = _mixed_tasks(estimators.accuracies(episodes), config.policy_band)
     scored = scored_episodes(episodes, config.shaping).filter(pl.col("task_id").is_in(training.implode()))
     own = steps.join(scored.select("trajectory_id"), on="trajectory_id", how="semi")
     return replace(config, step_weight=config.step_weight * baseline_weight(scored, own))
@@ -97,11 +97,11 @@ def only_mixed(policy: pl.DataFrame, accuracy: pl.DataFrame, band: tuple[float, 
     Equal outcomes cancel in the standardisation, and the judge's noise alone, scaled up to unit spread, would train the
     policy.
     """
-    kept = pl.col("task_id").is_in(mixed_tasks(accuracy, band).implode())
+    kept = pl.col("task_id").is_in(_mixed_tasks(accuracy, band).implode())
     return policy.with_columns(advantage=pl.when(kept).then("advantage").otherwise(0.0))
 
 
-def mixed_tasks(accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.Series:
+def _mixed_tasks(accuracy: pl.DataFrame, band: tuple[float, float]) -> pl.Series:
     """Ids of the tasks with low < accuracy < high of the band."""
     low, high = band
     return accuracy.filter((pl.col("accuracy") > low) & (pl.col("accuracy") < high))["task_id"]
@@ -121,8 +121,9 @@ def scored_episodes(episodes: pl.DataFrame, config: ShapingConfig) -> pl.DataFra
         right = raised if config.tool_bonus == "both" else score
         wrong = pl.min_horizontal(raised, pl.lit(LARGEST_WRONG))
         score = pl.when(score < 0).then(wrong).when(pl.col("outcome") > 0).then(right).otherwise(score)
-    if config.overlong_max:
-        over = pl.col("response_tokens").cast(pl.Int64) - (config.overlong_max - config.overlong_buffer)
-        cut = pl.when(over > 0).then(1.0).otherwise(0.0)
-        score = score - ((over / config.overlong_buffer).clip(0.0, 1.0) if config.overlong_buffer else cut)
+    start, end = config.overlong
+    if end:
+        over = pl.col("response_tokens").cast(pl.Int64) - start
+        step = pl.when(over > 0).then(1.0).otherwise(0.0)
+        score = score - ((over / (end - start)).clip(0.0, 1.0) if start < end else step)
     return episodes.with_columns(score=score)

@@ -13,7 +13,7 @@ that parses gets as little as one that does not. Advantages are standardised ove
 R_i nearly always has the sign of O. As long as most steps belong to lost episodes, features that all steps share are
 therefore rewarded for -1, until the judge says nothing else. `balanced` scales the advantages so that steps of won and
 of lost episodes have the same sum of |advantage|: standardised over the step, a vote then gains by telling the two
-apart, which is what mu = p+ + p- measures, and nothing by knowing which is the more frequent.
+apart, which mu = p+ + p- measures, and nothing by knowing which is the more frequent.
 """
 
 from __future__ import annotations

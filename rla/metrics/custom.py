@@ -1,13 +1,13 @@
-"""Metrics and tables that packages bring, beside those that every run has.
+"""Metrics and tables that packages add to every run.
 
 A package names a class of the group `rla.tables`, which is made without arguments:
 
     [project.entry-points."rla.tables"]
     guess-number = "guess_number:GuessTables"
 
-It has any of these members; a class that has none of them is ignored.
+The class has any of these members; a class without any is ignored.
 
-| protocol | members | who asks for it |
+| protocol | members | used by |
 |---|---|---|
 | `Measures` | `measure` | compute-rewards and evaluate: `metrics.json` |
 | `Follows` | `figures` | report, trackers and DVC: curves over iterations |
@@ -17,7 +17,7 @@ It has any of these members; a class that has none of them is ignored.
 | `rla.report.render.Illustrates` | `sections` | report: `report.html` |
 | `rla.pipeline.run.Accompanies` | `accompany` | `rla run`: what it says between stages |
 
-All installed classes are asked about every run. One that has nothing to say about a run returns nothing.
+All installed classes are asked about every run. One that does not apply to a run returns nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A number of `metrics.json` that is followed over iterations, null if an iteration has none. With `KEY_low` and
-    `KEY_high` it has an interval.
+    """A number of `metrics.json` that is followed over iterations, null if an iteration lacks it. `KEY_low` and
+    `KEY_high` are the bounds of its interval.
 
-    `panel`: title of its curve in the report; `tag`: name of its curve in trackers, as `group/name`. Without them there
-    is no curve. `share`: it lies in [0, 1] and is shown in per cent.
+    `panel`: title of its curve in the report; `tag`: name of its curve in trackers, as `group/name`. Either may be
+    empty: no curve. `share`: it lies in [0, 1] and is shown in per cent.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Figure:
 class Measures(Protocol):
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
         """Keys to add to the `metrics.json` of a complete trajectory shard. `held_out`: the tasks of an evaluation;
-        empty for an iteration. Values are JSON, those of `figures` flat numbers.
+        empty for an iteration. Values are JSON; values of `figures` are flat numbers.
         """
         ...
 
@@ -76,7 +76,7 @@ class Names(Protocol):
 @runtime_checkable
 class Joins(Protocol):
     def joined(self, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Those figures of several services that are not the sum of all."""
+        """The figures of several services that are not simply their sum."""
         ...
 
     def told(self, figures: Mapping[str, float]) -> str:
@@ -85,8 +85,8 @@ class Joins(Protocol):
 
 
 def brought(ability: type[T]) -> list[T]:
-    """The objects of all packages that have the members of `ability`, in order of their entries' names. Raises
-    UserError if one cannot be imported or made.
+    """The objects of all packages that have the members of `ability`, ordered by entry name. Raises UserError if one
+    cannot be imported or made.
     """
     return [one for one in registered_objects().values() if isinstance(one, ability)]
 
@@ -97,7 +97,7 @@ def registered_objects() -> dict[str, Any]:
 
 
 def add_metrics(metrics: dict[str, Any], trajectories: Path, config: Config, *, held_out: Sequence[Task] = ()) -> None:
-    """Add what packages measure. Raises UserError for a key that is there already."""
+    """Add the metrics that packages measure. Raises UserError for a key that is there already."""
     for one in brought(Measures):
         found = one.measure(trajectories, config, held_out=held_out)
         if taken := sorted(found.keys() & metrics.keys()):

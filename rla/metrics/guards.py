@@ -1,7 +1,7 @@
-"""What in an iteration's figures says that something goes wrong, and what to do about it.
+"""Warnings: figures of an iteration that show that something goes wrong, each with a remedy.
 
-Every guard reads the flat figures of an iteration (`rla.report.collect.iteration_row`) and those of the first one. Its
-remedy names keys that have an effect in this run (`Setting`). `docs/guide/warnings.md` has a section for each name.
+A guard reads the flat figures of an iteration (`rla.report.collect.iteration_row`) and of the first one. Its remedy
+names keys that have an effect in this run (`Setting`). `docs/guide/warnings.md` has a section for each name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Figures = Mapping[str, Any]
 NO_ACTION = 0.5  # share of the policy's replies
 UNREADABLE = 0.1  # share of the votes
 CUT = 0.1  # share of the episodes, or of the replies
-ONE_SIDED = 0.1  # votes of +1 where episodes were won, of -1 where they were lost
-ENTROPY_LEFT = 0.1  # of the first iteration's
+ONE_SIDED = 0.1  # share of votes of +1 on won episodes, of -1 on lost ones
+ENTROPY_LEFT = 0.1  # share of the first iteration's entropy
 KL = 0.1  # nats a token, between the policy before and after its updates
-RATIO = 20.0  # of probabilities of a token, after and before
-GAP = 0.05  # nats a token, mean, between the engine that sampled and the trainer
+RATIO = 20.0  # of a token's probabilities, after and before
+GAP = 0.05  # mean nats a token, between the engine that sampled and the trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """What a guard says of an iteration."""
+    """The message of a guard about an iteration."""
 
     iteration: int
     guard: str
@@ -50,12 +50,12 @@ class Warned:
         return f"warning ({self.guard}): {self.said}; {self.remedy}"
 
 
-Found = tuple[str, str] | None  # what is said, and the remedy
+Found = tuple[str, str] | None  # message and remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """`stage`: after which its figures are there. `find`: what it says of (an iteration, the first one, the run)."""
+    """`stage`: after which its figures are there. `find`: its message about (an iteration, the first one, the run)."""
 
     name: str
     stage: str
@@ -65,7 +65,7 @@ class Guard:
 def warned(
     figures: Figures, first: Figures, setting: Setting | None = None, *, stage: str | None = None
 ) -> Iterator[Warned]:
-    """What the guards say of an iteration, those of one stage or all. `figures` without a value say nothing of it."""
+    """The warnings about an iteration, by the guards of one stage or by all. A guard needs its figures."""
     run = setting or Setting()
     for guard in GUARDS:
         if stage in (None, guard.stage) and (found := guard.find(figures, first, run)):
@@ -73,18 +73,18 @@ def warned(
             yield Warned(iteration=figures["iteration"], guard=guard.name, said=said, remedy=remedy)
 
 
-def share_of(figures: Figures, part: str, whole: str) -> float:
-    """0 where one of the two is not known."""
+def _share_of(figures: Figures, part: str, whole: str) -> float:
+    """0 if one of the two is unknown."""
     return figures[part] / figures[whole] if figures.get(whole) and figures.get(part) is not None else 0.0
 
 
-def no_action(figures: Figures, first: Figures, run: Setting) -> Found:
-    found = share_of(figures, "rollout_invalid_actions", "rollout_steps")
+def _no_action(figures: Figures, first: Figures, run: Setting) -> Found:
+    found = _share_of(figures, "rollout_invalid_actions", "rollout_steps")
     if found < NO_ACTION:
         return None
     policy, compare = run.config.policy, "compare the prompt with what the model writes (`rla show`)"
     remedy = f"{compare}, and see that policy.max_tokens suffices"
-    if share_of(figures, "rollout_truncated", "rollout_steps") >= found / 2:
+    if _share_of(figures, "rollout_truncated", "rollout_steps") >= found / 2:
         remedy = f"raise policy.max_tokens, which is {policy.max_tokens}: most of them are cut"
     elif run.reply_form and policy.decoding == "free":
         remedy = (
@@ -93,59 +93,59 @@ def no_action(figures: Figures, first: Figures, run: Setting) -> Found:
     return f"{found:.0%} of the policy's replies hold no action", remedy
 
 
-def cut_episodes(figures: Figures, first: Figures, run: Setting) -> Found:
+def _cut_episodes(figures: Figures, first: Figures, run: Setting) -> Found:
     policy, generator = run.config.policy, run.config.generator
-    full = share_of(figures, "rollout_context_stops", "rollout_episodes")
+    full = _share_of(figures, "rollout_context_stops", "rollout_episodes")
     if full >= CUT:
         ways = [f"raise generator.context, which is {generator.context}"]
         ways += ["raise policy.response_tokens"] if policy.response_tokens else []
         ways += [] if policy.response_tokens else ["lower policy.max_tokens"]
         ways += ["set policy.history: window"] if policy.history == "full" and run.config.env.max_steps > 1 else []
-        return f"{full:.0%} of the episodes ended because the policy's context was full", either(ways)
-    replies = share_of(figures, "rollout_truncated", "rollout_steps")
+        return f"{full:.0%} of the episodes ended because the policy's context was full", _either(ways)
+    replies = _share_of(figures, "rollout_truncated", "rollout_steps")
     if replies < CUT:
         return None
     ways = [f"raise policy.max_tokens, which is {policy.max_tokens}"]
     ways += ["raise policy.response_tokens"] if policy.response_tokens else []
-    return f"{replies:.0%} of the policy's replies were cut", either(ways)
+    return f"{replies:.0%} of the policy's replies were cut", _either(ways)
 
 
-def no_mixed_group(figures: Figures, first: Figures, run: Setting) -> Found:
+def _no_mixed_group(figures: Figures, first: Figures, run: Setting) -> Found:
     if figures.get("one_sided_tasks") != 1:
         return None
     rollout, ways = run.config.rollout, ["take other tasks", "start from a better policy"]
     ways.insert(1, f"raise rollout.rollouts_per_task, which is {rollout.rollouts_per_task}")
     ways += ["set rollout.fill: mixed"] if rollout.fill == "tasks" else []
-    return "no task was both won and lost", f"outcomes give the policy no signal: {either(ways)}"
+    return "no task was both won and lost", f"outcomes give the policy no signal: {_either(ways)}"
 
 
-def unreadable_votes(figures: Figures, first: Figures, run: Setting) -> Found:
-    judge, what = run.config.judge, "tests" if run.probes else "votes"
+def _unreadable_votes(figures: Figures, first: Figures, run: Setting) -> Found:
+    judge, name = run.config.judge, "tests" if run.probes else "votes"
     missing = figures.get("judged_failed") or 0  # of a chat server
     votes = {
         "asked": (figures.get("judged_judgements") or 0) + missing,
         "lost": (figures.get("judged_unparsable") or 0) + missing,
     }
-    found = share_of(votes, "lost", "asked")
+    found = _share_of(votes, "lost", "asked")
     if found < UNREADABLE:
         return None
     remedy = f"compare judge.prompt, which is {judge.prompt}, with what the judge writes (`rla show`)"
-    if share_of(figures, "judged_truncated", "judged_judgements") >= found / 2:
+    if _share_of(figures, "judged_truncated", "judged_judgements") >= found / 2:
         remedy = f"raise judge.max_tokens, which is {judge.max_tokens}: most of them are cut"
     elif 2 * missing >= votes["lost"]:
         remedy = "see the reasons that score-steps printed; judge.server says how long and how often it asks"
     said = "could not be read or did not come" if missing else "could not be read"
-    return f"{found:.0%} of the {what} {said}", remedy
+    return f"{found:.0%} of the {name} {said}", remedy
 
 
-def one_sided_judge(figures: Figures, first: Figures, run: Setting) -> Found:
+def _one_sided_judge(figures: Figures, first: Figures, run: Setting) -> Found:
     plus, minus = figures.get("p_plus"), figures.get("p_minus")
     if run.probes:
         right = figures.get("ut_accuracy", plus)
         if right is not None and right < ONE_SIDED:
-            return f"{told_tests(figures)}: wrong tests reject right programs", better_judge(run)
+            return f"{_told_tests(figures)}: wrong tests reject right programs", _better_judge(run)
         if minus is not None and minus < ONE_SIDED:
-            return f"{told_tests(figures)}: wrong programs pass {1 - minus:.0%} of the tests", better_judge(run)
+            return f"{_told_tests(figures)}: wrong programs pass {1 - minus:.0%} of the tests", _better_judge(run)
         return None
     if plus is not None and plus < ONE_SIDED:
         said = f"only {plus:.0%} of the votes on won episodes are +1: the judge calls nearly every step bad"
@@ -154,34 +154,34 @@ def one_sided_judge(figures: Figures, first: Figures, run: Setting) -> Found:
     else:
         return None
     if not run.config.judge.trains:
-        return said, better_judge(run)
+        return said, _better_judge(run)
     ways = [] if run.config.credit.reward_model_balanced else ["set credit.reward_model_balanced"]
     ways += ["train the reward model on more votes (train_rm.max_samples)"] if run.config.train_rm.max_samples else []
-    return said, either([*ways, better_judge(run)])
+    return said, _either([*ways, _better_judge(run)])
 
 
-def useless_judge(figures: Figures, first: Figures, run: Setting) -> Found:
+def _useless_judge(figures: Figures, first: Figures, run: Setting) -> Found:
     mu = figures.get("mu")
     if mu is None or mu > 1:
         return None
     if run.probes:
-        said = f"{told_tests(figures)}: right programs pass no more of them than wrong ones do (mu is {mu:.2f})"
+        said = f"{_told_tests(figures)}: right programs pass no more of them than wrong ones do (mu is {mu:.2f})"
     else:
         said = f"mu is {mu:.2f}: the judge's votes say nothing about the outcome"
     paid = run.config.credit.step_weight and run.config.credit.estimator != "outcome"
     ways = ["lower credit.step_weight or disable the judge until its mu is above 1"] if paid else []
-    return said, either([*ways, better_judge(run)])
+    return said, _either([*ways, _better_judge(run)])
 
 
-def told_tests(figures: Figures) -> str:
-    """How good the tests are that a reward model has written."""
+def _told_tests(figures: Figures) -> str:
+    """The quality of the tests that a reward model has written."""
     shares = (("ut_accuracy", "are right"), ("detect", "tell all right programs from all wrong ones"))
-    known = [f"{figures[key]:.0%} {what}" for key, what in shares if figures.get(key) is not None]
+    known = [f"{figures[key]:.0%} {verb}" for key, verb in shares if figures.get(key) is not None]
     return f"of the tests that the reward model wrote, {' and '.join(known) or 'few are right'}"
 
 
-def better_judge(run: Setting) -> str:
-    """Where a better judge comes from."""
+def _better_judge(run: Setting) -> str:
+    """The way to a better judge."""
     if not run.config.judge.trains:
         return "take a better model for judge.server.model, which does not train"
     if run.config.model.reward == "init" and run.config.warm_start.enabled:
@@ -189,7 +189,7 @@ def better_judge(run: Setting) -> str:
     return "take a better model for model.reward"
 
 
-def entropy_collapse(figures: Figures, first: Figures, run: Setting) -> Found:
+def _entropy_collapse(figures: Figures, first: Figures, run: Setting) -> Found:
     now, then = figures.get("policy_entropy"), first.get("policy_entropy")
     if now is None or not then or now >= ENTROPY_LEFT * then:
         return None
@@ -200,12 +200,12 @@ def entropy_collapse(figures: Figures, first: Figures, run: Setting) -> Found:
     return f"the policy's entropy fell to {now:.3g} from {then:.3g} in iteration {first['iteration']}", remedy
 
 
-def trained_by(run: Setting, model: str) -> tuple[str, TrainConfig]:
+def _trained_by(run: Setting, model: str) -> tuple[str, TrainConfig]:
     """The section that trains `policy` or `rm`, with its name."""
     return ("train_policy", run.config.train_policy) if model == "policy" else ("train_rm", run.config.train_rm)
 
 
-def exploding_update(model: str, name: str, figures: Figures, first: Figures, run: Setting) -> Found:
+def _exploding_update(model: str, name: str, figures: Figures, first: Figures, run: Setting) -> Found:
     kl, ratio = figures.get(f"{model}_approx_kl"), figures.get(f"{model}_ratio_max")
     if kl is not None and kl > KL:
         said = f"the updates moved {name} by a KL of {kl:.2g} nats a token"
@@ -213,28 +213,28 @@ def exploding_update(model: str, name: str, figures: Figures, first: Figures, ru
         said = f"{name} calls a token {ratio:.0f} times as probable as it was"
     else:
         return None
-    section, train = trained_by(run, model)
+    section, train = _trained_by(run, model)
     ways = [f"lower {section}.lr, which is {train.rate:g}"]
     ways += [f"lower {section}.epochs"] if train.epochs > 1 else []
     ways += [f"narrow {section}.clip_low and clip_high"]
     ways += [f"set {section}.mask_low and mask_high"] if not (train.mask_low or train.mask_high) else []
-    return said, either(ways)
+    return said, _either(ways)
 
 
-def sampler_gap(model: str, name: str, figures: Figures, first: Figures, run: Setting) -> Found:
+def _sampler_gap(model: str, name: str, figures: Figures, first: Figures, run: Setting) -> Found:
     gap = figures.get(f"{model}_sampler_gap_mean")
     if gap is None or gap <= GAP:
         return None
-    section, train = trained_by(run, model)
+    section, train = _trained_by(run, model)
     corrected = train.old == "trainer" and train.correction in ("token", "reply")
     ways = [] if corrected else [f"set {section}.old: trainer and {section}.correction: token"]
     ways += [f"set {section}.fp32_head"] if train.dtype == "bfloat16" and not train.fp32_head else []
     ways += ["set generator.dtype: float32"] if run.config.generator.dtype != "float32" else []
     said = f"engine and trainer differ by {gap:.2g} nats a token about {name}"
-    return said, either(ways or ["see that the engine serves the weights and the tokenizer that train"])
+    return said, _either(ways or ["see that the engine serves the weights and the tokenizer that train"])
 
 
-def refused_proposals(figures: Figures, first: Figures, run: Setting) -> Found:
+def _refused_proposals(figures: Figures, first: Figures, run: Setting) -> Found:
     if not figures.get("tasks_proposed") or figures.get("tasks_valid"):
         return None
     adaptation = run.config.adaptation
@@ -244,10 +244,10 @@ def refused_proposals(figures: Figures, first: Figures, run: Setting) -> Found:
     elif adaptation.edits:
         ways += ["allow more of adaptation.edits"]
     said = f"none of {figures['tasks_proposed']} proposed tasks is valid"
-    return said, f"read the column reason of its candidates; {either(ways)}"
+    return said, f"read the column reason of its candidates; {_either(ways)}"
 
 
-def either(ways: list[str]) -> str:
+def _either(ways: list[str]) -> str:
     """`a`, `a, or b`, `a, b, or c`."""
     return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
@@ -255,20 +255,20 @@ def either(ways: list[str]) -> str:
 TRAININGS = (("train-policy", "policy", "the policy"), ("train-rm", "rm", "the reward model"))
 
 GUARDS = (
-    Guard(name="no-action", stage="rollout", find=no_action),
-    Guard(name="cut-episodes", stage="rollout", find=cut_episodes),
-    Guard(name="unreadable-votes", stage="score-steps", find=unreadable_votes),
-    Guard(name="no-mixed-group", stage="compute-rewards", find=no_mixed_group),
-    Guard(name="one-sided-judge", stage="compute-rewards", find=one_sided_judge),
-    Guard(name="useless-judge", stage="compute-rewards", find=useless_judge),
-    Guard(name="entropy-collapse", stage="train-policy", find=entropy_collapse),
+    Guard(name="no-action", stage="rollout", find=_no_action),
+    Guard(name="cut-episodes", stage="rollout", find=_cut_episodes),
+    Guard(name="unreadable-votes", stage="score-steps", find=_unreadable_votes),
+    Guard(name="no-mixed-group", stage="compute-rewards", find=_no_mixed_group),
+    Guard(name="one-sided-judge", stage="compute-rewards", find=_one_sided_judge),
+    Guard(name="useless-judge", stage="compute-rewards", find=_useless_judge),
+    Guard(name="entropy-collapse", stage="train-policy", find=_entropy_collapse),
     *(
-        Guard(name="exploding-update", stage=stage, find=partial(exploding_update, model, name))
+        Guard(name="exploding-update", stage=stage, find=partial(_exploding_update, model, name))
         for stage, model, name in TRAININGS
     ),
     *(
-        Guard(name="sampler-gap", stage=stage, find=partial(sampler_gap, model, name))
+        Guard(name="sampler-gap", stage=stage, find=partial(_sampler_gap, model, name))
         for stage, model, name in TRAININGS
     ),
-    Guard(name="refused-proposals", stage="adapt-env", find=refused_proposals),
+    Guard(name="refused-proposals", stage="adapt-env", find=_refused_proposals),
 )

@@ -6,11 +6,13 @@
     Newcombe    d = p2 - p1,  [d - sqrt((p2-l2)^2 + (u1-p1)^2),  d + sqrt((u2-p2)^2 + (p1-l1)^2)]  with Wilson's l, u
     difference  d = p_after - p_before, with tasks as clusters:
                 u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
+    two shares  f = w (p_1 + p_2),  p_k = sum_t Y_kt / sum_t n_kt: balanced accuracy with w = 1/2, mu with w = 1
+                u_t = w * sum_k (Y_kt - p_k n_kt) / N_k,  Var(f) as above; the change of f pairs the tasks
 
-Rollouts of one task resemble each other, so they are not independent trials: `clustered` and `difference` count a task
-as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only
-one sample are fine too. Near 0 and 1, p -+ 1.96 sqrt(Var(p)) is too narrow for few tasks, hence Wilson's form.
-Source of the latter: Dean and Pagano, Journal of Survey Statistics and Methodology 3 (2015).
+Rollouts of one task resemble each other, so they are not independent trials: all but Wilson and Newcombe count a task
+as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only one sample
+are fine too. Near 0 and 1, p -+ 1.96 sqrt(Var(p)) is too narrow for few tasks, hence Wilson's form of `clustered`.
+Source of that form: Dean and Pagano, Journal of Survey Statistics and Methodology 3 (2015).
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
 from statistics import NormalDist
+
+Counts = tuple[int, int]  # successes, trials
+NO_TRIALS: tuple[Counts, Counts] = ((0, 0), (0, 0))
+Shares = Mapping[str, tuple[Counts, Counts]]  # the two shares of each task
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ def quantile(confidence: float) -> float:
 
 
 def wilson(successes: int, total: int, *, confidence: float = 0.95) -> Interval | None:
-    """Wilson's score interval of a proportion; nothing where there are no trials.
+    """Wilson's score interval of a proportion; None without trials.
 
     Raises `ValueError` unless 0 <= successes <= total. Source: Wilson, JASA 22 (1927).
     """
@@ -58,17 +64,17 @@ def _score(rate: float, total: float, *, confidence: float) -> Interval:
 
 
 def clustered(counts: Sequence[tuple[int, int]], *, confidence: float = 0.95) -> Interval | None:
-    """The share of successes, given (successes, trials) of each cluster; nothing where there are no trials.
+    """The share of successes, given (successes, trials) of each cluster; None without trials.
 
-    Trials count at most as independent. With fewer than two clusters, or where none varies, they carry no spread to
-    learn from: a cluster counts as one trial.
+    Trials count at most as independent. Fewer than two clusters, or clusters that do not vary, carry no spread to learn
+    from: a cluster then counts as one trial.
     """
     trials = sum(count for _, count in counts)
     return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=confidence)
 
 
 def success_interval(outcomes: Iterable[tuple[str, bool]], *, confidence: float = 0.95) -> Interval | None:
-    """The success rate of episodes, each (task id, whether it was won), with tasks as clusters; nothing without any."""
+    """The success rate of episodes, each (task id, whether it was won), with tasks as clusters; None without any."""
     counts: dict[str, tuple[int, int]] = {}
     for task, won in outcomes:
         before = counts.get(task, (0, 0))
@@ -77,7 +83,7 @@ def success_interval(outcomes: Iterable[tuple[str, bool]], *, confidence: float 
 
 
 def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
-    """The same for values in [0, 1]: a mapping from task to its values; nothing where there are none.
+    """The mean of values in [0, 1], a mapping from task to its values, with tasks as clusters; None without any.
 
     Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
     other values.
@@ -89,7 +95,7 @@ def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float =
 
 
 def _by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: float) -> Interval | None:
-    """From (sum, count) of each cluster, no count 0; `most`: independent trials that they are worth at most."""
+    """From (sum, count) of each cluster, every count above 0; `most`: the most independent trials they can be worth."""
     if not sums:
         return None
     total = sum(count for _, count in sums)
@@ -104,7 +110,7 @@ def _by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: f
 def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: float = 0.95) -> Interval | None:
     """The second proportion minus the first of two independent samples, each (successes, trials).
 
-    Nothing where a sample is empty; raises `ValueError` where `wilson` does. Hybrid score interval, without continuity
+    None if a sample is empty; raises `ValueError` as `wilson` does. Hybrid score interval, without continuity
     correction. Source: Newcombe, Statistics in Medicine 17 (1998), method 10.
     """
     one, two = wilson(*first, confidence=confidence), wilson(*second, confidence=confidence)
@@ -119,11 +125,10 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
 def difference(
     before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float = 0.95
 ) -> Interval | None:
-    """Success of `after` minus that of `before`: mappings from task to whether its rollouts succeeded.
+    """The gain in success from `before` to `after`: mappings from task to whether its rollouts succeeded.
 
-    Nothing where either sample is empty. With fewer than two tasks, or where no task varies (all rates 0 or
-    1), the clusters carry no spread to learn from and Newcombe's interval for independent trials is given
-    instead.
+    None if either sample is empty. With fewer than two tasks, or if no task varies (all rates 0 or 1), the clusters
+    carry no spread to learn from and Newcombe's interval for independent trials is given instead.
     """
     one, two = ({task: (sum(won), len(won)) for task, won in sample.items()} for sample in (before, after))
     first, second = ((sum(won for won, _ in of.values()), sum(n for _, n in of.values())) for of in (one, two))
@@ -142,3 +147,46 @@ def difference(
     half = quantile(confidence) * sqrt(len(influence) / (len(influence) - 1) * squares)
     estimate = rate_after - rate_before
     return Interval(estimate, max(-1.0, estimate - half), min(1.0, estimate + half))
+
+
+def two_shares(tasks: Shares, *, weight: float) -> Interval | None:
+    """`joined_shares` with its interval; None if a share has no trials, or nothing is known of the spread."""
+    figure = joined_shares(tasks, weight)
+    if figure is None:
+        return None
+    return _around(figure, [_influence(tasks, name, weight) for name in sorted(tasks)], 0.0, 2 * weight)
+
+
+def change_of_two_shares(before: Shares, after: Shares, *, weight: float) -> Interval | None:
+    """The gain from `before` to `after`; a task without trials may be missing."""
+    first, second = joined_shares(before, weight), joined_shares(after, weight)
+    if first is None or second is None:
+        return None
+    names = sorted(before.keys() | after.keys())
+    influence = [_influence(after, name, weight) - _influence(before, name, weight) for name in names]
+    return _around(second - first, influence, -2 * weight, 2 * weight)
+
+
+def joined_shares(tasks: Shares, weight: float) -> float | None:
+    """weight * (p_1 + p_2); None if a share has no trials."""
+    totals = _totals(tasks)
+    if not all(trials for _, trials in totals):
+        return None
+    return weight * sum(found / trials for found, trials in totals)
+
+
+def _totals(tasks: Shares) -> list[Counts]:
+    return [(sum(pair[k][0] for pair in tasks.values()), sum(pair[k][1] for pair in tasks.values())) for k in (0, 1)]
+
+
+def _influence(tasks: Shares, name: str, weight: float) -> float:
+    pairs = zip(tasks.get(name, NO_TRIALS), _totals(tasks), strict=True)
+    return weight * sum((found - all_found / trials * count) / trials for (found, count), (all_found, trials) in pairs)
+
+
+def _around(figure: float, influence: Sequence[float], least: float, most: float) -> Interval | None:
+    squares = sum(value * value for value in influence)
+    if len(influence) < 2 or squares < 1e-18:
+        return None
+    half = quantile(0.95) * sqrt(len(influence) / (len(influence) - 1) * squares)
+    return Interval(figure, max(least, figure - half), min(most, figure + half))

@@ -1,5 +1,5 @@
-"""Success on held-out tasks: overall and by kind of task with intervals, steps and why episodes ended; and how many met
-a limit.
+"""Success on held-out tasks: overall and by kind of task with intervals, steps, why episodes ended, and how many met a
+limit.
 
 Episodes that the environment broke tell nothing about the policy. As in the metrics of an iteration they count neither
 as won nor as lost, and `env_errors` says how many there were.
@@ -17,13 +17,18 @@ from rla.metrics.intervals import success_interval
 from rla.store.reading import read_manifest, read_nested, verify_shard
 from rla.store.records import StopReason
 
-LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")  # counts of what did not end as it should
+LIMITS = (
+    "invalid_actions",
+    "truncated",
+    "context_stops",
+    "env_errors",
+)  # counts of replies and episodes that did not end well
 READ = ("task_id", "kind", "outcome", "stop_reason", "steps.list.element.valid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedEpisode:
-    """What counts of an episode. `stop_reason`: why it ended, None where it was played elsewhere."""
+    """An episode as it is counted. `stop_reason`: why it ended, None if it was played elsewhere."""
 
     task_id: str
     kind: str
@@ -34,9 +39,9 @@ class EvaluatedEpisode:
 
 
 def held_out_metrics(folder: Path, *, family_of: Callable[[str], str] | None = None) -> dict[str, Any]:
-    """The metrics of a complete trajectory shard. `family_of` says which kinds belong together.
+    """The metrics of a complete trajectory shard. `family_of`: which kinds belong together.
 
-    `episodes` are those that count, `steps` all that were taken. Raises UserError where none counts.
+    `episodes` counts unbroken ones, `steps` all that were taken. Raises UserError if none counts.
     """
     manifest = read_manifest(folder, "trajectories")
     verify_shard(folder, manifest)
@@ -52,11 +57,11 @@ def held_out_metrics(folder: Path, *, family_of: Callable[[str], str] | None = N
             else f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty"
         )
     found = success_metrics(played, manifest["counts"])
-    return found if family_of is None else {**found, "by_family": figures_by(played, family_of)}
+    return found if family_of is None else {**found, "by_family": _figures_by(played, family_of)}
 
 
 def evaluated_episode(row: Mapping[str, Any]) -> EvaluatedEpisode:
-    """Of a trajectory row with `READ`."""
+    """From a trajectory row with the columns of `READ`."""
     return EvaluatedEpisode(
         task_id=row["task_id"],
         kind=row["kind"],
@@ -68,40 +73,36 @@ def evaluated_episode(row: Mapping[str, Any]) -> EvaluatedEpisode:
 
 
 def success_metrics(played: Sequence[EvaluatedEpisode], counts: Mapping[str, int | None]) -> dict[str, Any]:
-    """The metrics of episodes of which one counts at least; `counts` are of all."""
+    """The metrics of episodes of which at least one counts; `counts` are of all."""
     return {
-        **success_figures(played),
+        **_figures(played),
         "steps": counts["steps"],
         **{name: counts[name] for name in LIMITS},
-        "by_kind": figures_by(played, lambda kind: kind),
+        "by_kind": _figures_by(played, lambda kind: kind),
     }
 
 
-def figures_by(played: Sequence[EvaluatedEpisode], part_of: Callable[[str], str]) -> dict[str, Any]:
+def _figures_by(played: Sequence[EvaluatedEpisode], part_of: Callable[[str], str]) -> dict[str, Any]:
     """The figures of each part of the kinds of which an episode counts."""
     parts = sorted({part_of(one.kind) for one in played if not one.broken})
-    return {name: success_figures([one for one in played if part_of(one.kind) == name]) for name in parts}
+    return {name: _figures([one for one in played if part_of(one.kind) == name]) for name in parts}
 
 
-def success_figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:
-    """Of all episodes or of those of a kind, of which one counts at least."""
+def _figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:
+    """Figures of episodes of which at least one counts.
+
+    `stop_reasons`: how many episodes ended for each reason, broken ones included; None if a reason is unknown.
+    """
     whole = [one for one in played if not one.broken]
     interval = success_interval((one.task_id, one.won) for one in whole)
     if interval is None:
         raise ValueError("no episode counts")
+    reasons = [one.stop_reason for one in played]
     return {
         "episodes": len(whole),
         "success": interval.estimate,
         "success_low": interval.low,
         "success_high": interval.high,
         "mean_steps": sum(one.steps for one in whole) / len(whole),
-        "stop_reasons": stop_reasons(played),
+        "stop_reasons": None if None in reasons else {str(reason): reasons.count(reason) for reason in StopReason},
     }
-
-
-def stop_reasons(played: Sequence[EvaluatedEpisode]) -> dict[str, int] | None:
-    """How many episodes ended for each reason, those that the environment broke included; None where one's is not
-    known.
-    """
-    reasons = [one.stop_reason for one in played]
-    return None if None in reasons else {str(reason): reasons.count(reason) for reason in StopReason}

@@ -162,7 +162,7 @@ def _probe_change(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval]:
     judged = [artifact(run, "probe_scores", number) for number in measured]
     if len(judged) < 2 or not all(map(is_complete, (probe, judged[0], judged[-1]))):
         return {}
-    from rla.metrics.probed import probe_changes  # brings polars, which takes a while
+    from rla.metrics.process import probe_changes  # brings polars, which takes a while
 
     return probe_changes(probe, judged[0], judged[-1])
 

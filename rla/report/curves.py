@@ -23,7 +23,7 @@ HISTORY: tuple[str, ...] = (
     *("distance_covered", "distance_covered_lost", "importance_ratio_median", "importance_ratio_p90"),
     *("importance_ratio_max", "one_sided_tasks", "accepted", "rejected", "reward_mean", "step_weight"),
 )
-PROBE = ("probe_balanced", "probe_mu")  # of an evaluation: `rla.metrics.probed`
+PROBE = ("probe_balanced", "probe_mu")  # of an evaluation: `rla.metrics.process`
 AGAINST_FACT = ("votes", "accuracy", "low", "high", "good", "bad", "balanced", "majority", "won", "lost")
 HISTORY += tuple(f"rm_{truth}_{figure}" for truth in ("process", "distance") for figure in AGAINST_FACT)
 HISTORY += ("accepted_total", "accepted_harder", "accepted_easier", "returned", "tasks_proposed", "tasks_valid")

@@ -1,9 +1,9 @@
 """Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
-A replay is believed only where it shows what the policy saw: an episode that was played with other rules (another
-`env.own.grammar`, a changed pool) gets no labels rather than wrong ones. Texts tell that. Pictures are compared too,
-but a difference is only counted: screenshots differ now and then for no reason of the episode (a caret, a hover). An
-environment that cannot replay what a sandbox ran labels what was seen (`LabelsSeen`).
+A replay is believed only if it shows the texts that the policy saw: an episode that was played with other rules
+(another `env.own.grammar`, a changed pool) gets no labels rather than wrong ones. Pictures are compared too, but a
+difference is only counted: screenshots sometimes differ for reasons outside the episode (a caret, a hover). An
+environment that cannot replay a sandbox labels the steps as they were seen (`LabelsSeen`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ LABELS = {
     "after": pl.Float64,
 }
 COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls", "screens"]
+COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
-    """What is replayed of an episode: the actions, and the text that answered each of them. `statuses`: of the calls of
-    a tool that each made; none where the shard says nothing of calls. `screens`: digests of the pictures that answered
-    each of them; none where the shard names no pictures.
+    """An episode to replay: the actions, and the text that answered each of them. `statuses`: how the calls of tools
+    ended that each action made; None if the shard does not record calls. `screens`: digests of the pictures that
+    followed each action; None if the shard names no pictures.
     """
 
     trajectory_id: str
@@ -54,17 +55,67 @@ class PlayedEpisode:
 
 @dataclass(slots=True)
 class StepLabels:
-    """One row per labelled step, columns of `LABELS`: `label` is +1 where the step helped and -1 where it did not,
-    `before` and `after` are what was left to do (infinite: no plan; null: the environment has no such measure).
+    """One row per labelled step, columns of `LABELS`: `label` is +1 if the step helped, else -1; `before` and `after`
+    are the distance to the goal (infinite: no plan; null: the environment has no such measure).
 
-    `unlabelled`: episodes without ground truth: their task is not known, the replay showed something else, or the
+    `unlabelled`: episodes without ground truth: their task is unknown, the replay showed something else, or the
     environment failed in it. `other_pictures`: labelled episodes whose replay showed another picture than the policy
-    saw; None where no pictures could be compared.
+    saw; None if no pictures could be compared.
     """
 
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LABELS))
     unlabelled: int = 0
     other_pictures: int | None = None
+
+
+def labels_of(ctx: StageContext) -> StepLabels:
+    """Labels of the stage's `trajectories`, whose tasks lie in its `pool` and its `candidates` (if any); empty if the
+    environment has no ground truth about steps.
+    """
+    pools = [(ctx.path("pool"), "tasks")]
+    if ctx.path("candidates").exists():
+        pools.append((ctx.path("candidates"), "candidates"))
+    return labels_in(ctx.path("trajectories"), pools, ctx.config)
+
+
+def labels_in(
+    trajectories: Path, pools: Sequence[tuple[Path, str]], config: Config, *, only: Collection[str] | None = None
+) -> StepLabels:
+    """Labels of a trajectory shard, or of the episodes `only`. `pools`: (folder, kind) of the task shards."""
+    chosen = environment(config.env.name)
+    if not isinstance(chosen, Labels):
+        return StepLabels()
+    episodes = [one for one in _played_episodes(trajectories) if only is None or one.trajectory_id in only]
+    wanted = {episode.task_id for episode in episodes}
+    tasks: dict[str, Task] = {}
+    for folder, kind in pools:
+        tasks |= tasks_by_id(folder, kind, wanted)
+    return label_episodes(episodes, tasks, labeller=chosen, config=config)
+
+
+def _played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
+    """The episodes of a shard that have steps, without broken ones."""
+    for part in read_manifest(trajectories, "trajectories")["parts"]:
+        for row in read_nested(trajectories / part["name"], COLUMNS, kind="trajectories", entry=part):
+            if not row["steps"] or row["stop_reason"] == StopReason.ENV_ERROR:
+                continue
+            calls, steps = row.get("calls"), range(len(row["steps"]))
+            yield PlayedEpisode(
+                trajectory_id=row["trajectory_id"],
+                task_id=row["task_id"],
+                actions=[step["action"] for step in row["steps"]],
+                answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
+                statuses=None
+                if calls is None
+                else [[call["status"] for call in calls if call["step"] == step] for step in steps],
+                screens=screens_after_steps(row),
+            )
+
+
+def screens_after_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
+    """Digests of the pictures that followed each step; None for an episode that names no pictures."""
+    screens = row.get("screens")
+    return None if not screens or not any(screens) else list(screens[1 : len(row["steps"]) + 1])
 
 
 def label_episodes(
@@ -73,7 +124,7 @@ def label_episodes(
     """Labels of all steps of the episodes. `tasks`: by task_id."""
     columns: dict[str, list[object]] = {name: [] for name in LABELS}
     unlabelled = 0
-    differs: list[bool] = []  # of the episodes whose pictures can be compared
+    differs: list[bool] = []  # for each episode whose pictures can be compared
     asked = [(played, tasks.get(played.task_id)) for played in episodes]
     calls = (partial(_replayed, labeller, task, config, played) for played, task in asked)
     for (played, _), replayed in zip(asked, prefetched(calls, labeller, config), strict=True):
@@ -94,79 +145,16 @@ def label_episodes(
 
 
 def _replayed(labeller: Labels, task: Task | None, config: Config, played: PlayedEpisode) -> list[Labelled]:
-    """The labels of the actions that were taken. None where nobody knows the task, or where the environment fails,
-    which costs this episode alone.
+    """The labels of the actions; empty if the task is unknown, or if the environment fails, which costs this episode
+    alone.
     """
-    if task is None:
-        return []
     try:
-        return _taken(labeller, task, config, played)
+        if task is None or (isinstance(labeller, LabelsSeen) and played.statuses is None):
+            return []
+        if not isinstance(labeller, LabelsSeen):
+            return [taken for taken, *_ in labeller.label(task, config, played.actions)]
+        seen = zip(played.actions, played.answers, played.statuses or (), strict=True)
+        steps = [SeenStep(action=action, answer=answer, statuses=ended) for action, answer, ended in seen]
+        return list(labeller.label_seen(task, config, steps))
     except EnvironmentFailure:
         return []
-
-
-def _taken(labeller: Labels, task: Task, config: Config, played: PlayedEpisode) -> list[Labelled]:
-    if isinstance(labeller, LabelsSeen):
-        if played.statuses is None:
-            return []
-        told = zip(played.actions, played.answers, played.statuses, strict=True)
-        steps = [SeenStep(action=action, answer=answer, statuses=ended) for action, answer, ended in told]
-        return list(labeller.label_seen(task, config, steps))
-    return [taken for taken, *_ in labeller.label(task, config, played.actions)]
-
-
-COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
-
-
-def labels_of(ctx: StageContext) -> StepLabels:
-    """Labels of the stage's `trajectories`, whose tasks lie in its `pool` and its `candidates` (if any); none where the
-    environment has no ground truth about steps.
-    """
-    pools = [(ctx.path("pool"), "tasks")]
-    if ctx.path("candidates").exists():
-        pools.append((ctx.path("candidates"), "candidates"))
-    return labels_in(ctx.path("trajectories"), pools, ctx.config)
-
-
-def labels_in(
-    trajectories: Path, pools: Sequence[tuple[Path, str]], config: Config, *, only: Collection[str] | None = None
-) -> StepLabels:
-    """Labels of a trajectory shard, or of the episodes `only`. `pools`: (folder, kind) of what holds their tasks."""
-    chosen = environment(config.env.name)
-    if not isinstance(chosen, Labels):
-        return StepLabels()
-    episodes = [one for one in played_episodes(trajectories) if only is None or one.trajectory_id in only]
-    wanted = {episode.task_id for episode in episodes}
-    tasks: dict[str, Task] = {}
-    for folder, kind in pools:
-        tasks |= tasks_by_id(folder, kind, wanted)
-    return label_episodes(episodes, tasks, labeller=chosen, config=config)
-
-
-def played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
-    """The episodes of a shard that have steps; those that the environment broke are no evidence of anything."""
-    for part in read_manifest(trajectories, "trajectories")["parts"]:
-        for row in read_nested(trajectories / part["name"], COLUMNS, kind="trajectories", entry=part):
-            if row["steps"] and row["stop_reason"] != StopReason.ENV_ERROR:
-                yield PlayedEpisode(
-                    trajectory_id=row["trajectory_id"],
-                    task_id=row["task_id"],
-                    actions=[step["action"] for step in row["steps"]],
-                    answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
-                    statuses=statuses_of_steps(row),
-                    screens=screens_after_steps(row),
-                )
-
-
-def statuses_of_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
-    """How the calls of each step ended; None for an episode without tools."""
-    calls = row.get("calls")
-    if calls is None:
-        return None
-    return [[call["status"] for call in calls if call["step"] == step] for step in range(len(row["steps"]))]
-
-
-def screens_after_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
-    """Digests of the pictures that followed each step; None for an episode that names no pictures."""
-    screens = row.get("screens")
-    return None if not screens or not any(screens) else list(screens[1 : len(row["steps"]) + 1])

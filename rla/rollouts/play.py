@@ -1,17 +1,22 @@
-"""The scheduler between environments and a generator.
+"""Playing episodes with the policy: one episode, groups of episodes at once, and a trajectory shard with a part a task.
 
-One coroutine per episode and no barrier between steps: an episode's next prompt is submitted as soon as its
-environment has answered: at once, or, from a worker process, later. Episodes of one task start together, so that a
-task's group is complete early.
+One coroutine per episode and no barrier between steps: an episode's next prompt is submitted as soon as its environment
+has answered: at once, or, from a worker process, later. Episodes of one task start together, so that a task's group is
+complete early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from itertools import chain
+from math import ceil
+from pathlib import Path
+from typing import Any, TypeVar
 
-from rla.agents.policy import CommandTries, PolicyAgent
+from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.observation import (
     AwaitedEnvironment,
@@ -24,15 +29,31 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.protocols import PolicyPrompt, ToolPrompt
+from rla.envs.pictures import shows_images
+from rla.envs.pool.hosting import Environments, environments
+from rla.envs.protocols import PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.registry import environment
+from rla.errors import UserError
 from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
 from rla.llm.picture_chat import PictureChat
+from rla.metrics.custom import joined_figures, told_figures
+from rla.models.checkpoint import model_folder
+from rla.models.fingerprint import tokenizer_fingerprint
 from rla.models.vision import VisionFormat
-from rla.rollouts.groups import run_groups
-from rla.rollouts.images import distinct_images
+from rla.pipeline.context import StageContext
+from rla.pipeline.origins import check_failures, run_async
+from rla.rollouts.first_replies import FirstReplies
+from rla.rollouts.images import distinct_images, image_rows, seeing, without_pngs
 from rla.seeds import derive
+from rla.store.digests import digest
+from rla.store.images import ImageShard
+from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
+from rla.store.shards import ShardWriter
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +79,16 @@ class Rollouts:
     policy: str  # digest of the checkpoint
     top_p: float = 1.0  # of sampling; below 1 for evaluation alone (`evaluation.top_p`)
     vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
-    replied: Callable[[Step, Sequence[int]], None] | None = None  # `rla.rollouts.first_group`: hears every reply
+    replied: Callable[[Step, Sequence[int]], None] | None = None  # called with every reply (`FirstReplies.replied`)
 
-    @property
-    def pictures(self) -> PictureChat | None:
-        return None if self.vision is None else PictureChat(self.chat, self.vision)
-
-    def seen(self, observation: Observation) -> Observation:
-        """The same. Raises EnvironmentFailure where it shows what is no picture."""
-        if self.vision is not None:
-            for png in observation.images:
-                try:
+    def checked(self, observation: Observation) -> Observation:
+        """The observation unchanged. Raises EnvironmentFailure if an image is not a readable picture."""
+        try:
+            if self.vision is not None:
+                for png in observation.images:
                     self.vision.grid(png)
-                except ValueError as error:
-                    raise EnvironmentFailure(f"a picture of the environment: {error}") from None
+        except ValueError as error:
+            raise EnvironmentFailure(f"a picture of the environment: {error}") from None
         return observation
 
 
@@ -83,18 +100,6 @@ def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Ep
     ]
 
 
-async def play_groups(
-    groups: Iterable[Sequence[Episode]],
-    shared: Rollouts,
-    *,
-    concurrency: int,
-    finished: Callable[[int, list[Trajectory]], None],
-) -> None:
-    """Play all groups; `finished(index, trajectories)` is called as each group completes."""
-    tries = CommandTries(shared.chat)
-    await run_groups(groups, lambda episode: play(episode, shared, tries), concurrency=concurrency, finished=finished)
-
-
 async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Trajectory:
     """Play one episode to its end. An environment that fails ends it with `env_error`, not the run."""
     agent = PolicyAgent(
@@ -103,25 +108,25 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         config=shared.config,
         tries=tries,
         instruction=episode.task.instruction,
-        pictures=shared.pictures,
+        pictures=None if shared.vision is None else PictureChat(shared.chat, shared.vision),
     )
     named = f"environment {episode.task.env}, task {episode.task.task_id}"
     session = f"{episode.task.task_id}/{episode.rollout}"
     steps: list[Step] = []
     error: str | None = None
     seen: list[Observation] = []
-    environment: Environment | AwaitedEnvironment | None = None
+    env: Environment | AwaitedEnvironment | None = None
     try:
         with environment_code(named):
-            environment = shared.make_env(episode.task)
-            observation = shared.seen(await settled(environment.reset()))
+            env = shared.make_env(episode.task)
+            observation = shared.checked(await settled(env.reset()))
         seen.append(observation)
         stop = StopReason.MAX_STEPS
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
-            told = [result.text for result in observation.results]
-            prompt_ids, trie = agent.prompt(observation.text, commands, told, observation.images)
-            room = room_of_reply(shared, agent, len(prompt_ids))
+            results = [result.text for result in observation.results]
+            prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images)
+            room = _room_of_reply(shared, agent, len(prompt_ids))
             if room is None:
                 stop = StopReason.CONTEXT
                 break
@@ -139,7 +144,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
             with environment_code(named):
-                observation = shared.seen(await settled(environment.step(steps[-1].action)))
+                observation = shared.checked(await settled(env.step(steps[-1].action)))
             seen.append(observation)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
@@ -149,30 +154,42 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             if won or observation.done:
                 stop = StopReason.WON if won else StopReason.ENDED
                 break
-        if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(environment, Concludes):
+        if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(env, Concludes):
             with environment_code(named):
-                seen.append(shared.seen(await settled(environment.stopped())))
+                seen.append(shared.checked(await settled(env.stopped())))
             stop = StopReason.WON if seen[-1].success(shared.env.reward_threshold) else stop
     except (EnvironmentFailure, UnusableReply) as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)
     finally:
         shared.generator.release(session)
-        if environment is not None:
-            close_environment(environment, named)
-    return record(episode, shared, agent, steps, stop=stop, seen=seen, error=error)
+        if env is not None:
+            close_environment(env, named)
+    return _trajectory(episode, shared, agent, steps, stop=stop, seen=seen, error=error)
 
 
-def record(
+def _room_of_reply(shared: Rollouts, agent: PolicyAgent, length: int) -> int | None:
+    """The most tokens that a reply to a prompt of `length` tokens may have; None without room for one."""
+    config, room = shared.config, shared.generator.context - length
+    if config.response_tokens:
+        room = min(room, config.response_tokens - agent.answered(length))
+    if room >= config.max_tokens:
+        return config.max_tokens
+    return room if config.response_tokens and room > 0 else None
+
+
+def _trajectory(
     episode: Episode,
     shared: Rollouts,
     agent: PolicyAgent,
     steps: list[Step],
     *,
     stop: StopReason,
-    seen: list[Observation],
+    seen: Sequence[Observation],
     error: str | None,
 ) -> Trajectory:
     task = episode.task
+    places = [None if one.place is None else content_id(one.place) for one in seen[: len(steps)]]
+    calls = [{"step": n, "status": result.status} for n, one in enumerate(seen[1:]) for result in one.results]
     return Trajectory(
         trajectory_id=content_id(task.task_id, str(shared.iteration), str(episode.rollout)),
         task_id=task.task_id,
@@ -192,32 +209,256 @@ def record(
         error=error,
         reward=next((one.reward for one in reversed(seen) if one.reward is not None), None),
         images=distinct_images([one.images for one in seen]),
-        places=place_digests([one.place for one in seen[: len(steps)]]),
-        calls=calls_made(seen[1:]) if isinstance(shared.prompt, ToolPrompt) else None,
+        places=places if any(places) else None,
+        calls=calls if isinstance(shared.prompt, ToolPrompt) else None,
         image_spans=agent.image_spans(),
     )
 
 
-def room_of_reply(shared: Rollouts, agent: PolicyAgent, length: int) -> int | None:
-    """The most tokens that a reply to a prompt of `length` tokens may have; None where there is no room for one."""
-    config, room = shared.config, shared.generator.context - length
-    if config.response_tokens:
-        room = min(room, config.response_tokens - agent.answered(length))
-    if room >= config.max_tokens:
-        return config.max_tokens
-    return room if config.response_tokens and room > 0 else None
+async def play_groups(
+    groups: Iterable[Sequence[Episode]],
+    shared: Rollouts,
+    *,
+    concurrency: int,
+    finished: Callable[[int, list[Trajectory]], None],
+) -> None:
+    """Play all groups; `finished(index, trajectories)` is called as each group completes."""
+    tries = CommandTries(shared.chat)
+    await run_groups(groups, lambda episode: play(episode, shared, tries), concurrency=concurrency, finished=finished)
 
 
-def calls_made(seen: Sequence[Observation]) -> list[dict[str, Any]]:
-    """The calls of a tool, from what the environment answered to each step."""
-    return [
-        {"step": step, "status": result.status}
-        for step, observation in enumerate(seen)
-        for result in observation.results
-    ]
+async def run_groups(
+    groups: Iterable[Sequence[Item]],
+    one: Callable[[Item], Awaitable[Result]],
+    *,
+    concurrency: int,
+    finished: Callable[[int, list[Result]], None],
+) -> None:
+    """Run `one` for every member of every group; `finished(position, results)` as each group is complete.
+
+    Members start in order, at most `concurrency` at a time; no group waits for another. A group is taken from its
+    iterable when one of its members can start, and forgotten when it is handed over, so memory depends on
+    `concurrency`, not on the number of groups. An exception of a member, of `finished` or of the iterable cancels the
+    rest and is raised inside an exception group.
+    """
+    gate = asyncio.Semaphore(concurrency)
+
+    async def member(position: int, size: int, results: dict[int, Result], place: int, item: Item) -> None:
+        try:
+            results[place] = await one(item)
+        finally:
+            gate.release()
+        if len(results) == size:
+            finished(position, [results[place] for place in range(size)])
+
+    async with asyncio.TaskGroup() as tasks:
+        for position, items in enumerate(groups):
+            results: dict[int, Result] = {}
+            if not items:
+                finished(position, [])
+            for place, item in enumerate(items):
+                await gate.acquire()
+                tasks.create_task(member(position, len(items), results, place, item))
 
 
-def place_digests(places: Sequence[str | None]) -> list[str | None] | None:
-    """16 hex digits of each place, equal for equal ones; nothing at all where the environment names none."""
-    found = [None if place is None else content_id(place) for place in places]
-    return None if all(place is None for place in found) else found
+def is_mixed(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a group was won and lost. `rows`: outcome, stop_reason; broken episodes are ignored."""
+    return {row["outcome"] for row in rows if row["stop_reason"] != StopReason.ENV_ERROR} == {1, -1}
+
+
+def round_size(*, mixed: int, played: int, target: int) -> int:
+    """How many more tasks would reach the target at the rate so far, (mixed + 1) / (played + 2); 0 if it is reached."""
+    missing = target - mixed
+    return max(0, ceil(missing * (played + 2) / (mixed + 1)))
+
+
+def filling_rounds(
+    first: Sequence[int], active: Sequence[int], reserve: Sequence[int], mixed: Callable[[int], bool]
+) -> Iterator[list[int]]:
+    """The groups of each round, by index: tasks are played until enough groups are mixed, within a budget (dynamic
+    sampling: DAPO, Yu et al. 2025). `first`: the whole first round; `active`: its groups that should be mixed.
+    `mixed(index)` is asked about a group that has been played, once its round has ended.
+
+    A group is the episodes of one task. A group that was won and lost trains; one that was always won, or always lost,
+    has no advantages. Each further round plays `round_size` tasks of the reserve, until nothing is missing or the
+    reserve is empty.
+
+    A round begins when the one before it has ended, so it does not depend on which episode ends first, and a call that
+    resumes after a kill finds the same rounds. Every slice (`--slice`, `--workers`) fills its own share, so here the
+    number of slices does change which tasks are played.
+    """
+    yield list(first)
+    played, left = list(active), list(reserve)
+    while left:
+        size = round_size(mixed=sum(map(mixed, played)), played=len(played), target=len(active))
+        if size == 0:
+            return
+        yield left[:size]
+        played, left = played + left[:size], left[size:]
+
+
+def play_shard(
+    ctx: StageContext,
+    writer: ShardWriter,
+    tasks: Sequence[Task],
+    policy: Path,
+    *,
+    count: int,
+    iteration: int,
+    training: bool = True,
+    reserve: Sequence[Task] = (),
+    images: ImageShard | None = None,
+) -> None:
+    """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
+
+    `training`: it may be trained on. `reserve`: tasks that follow until enough groups are mixed (`filling_rounds`).
+    `images`: the shard of their pictures.
+    """
+    known = [*tasks, *reserve]
+    own = [index for index in range(len(known)) if writer.slice.takes(index)]
+    total, unbegun = count * len(own), 0
+    first_replies = FirstReplies(ctx, "no-action", policy, aloud=writer.slice.takes(0))
+    rounds = filling_rounds(
+        [index for index in own if index < len(tasks)],
+        [index for index in own if index < len(tasks) and tasks[index].status == Status.ACTIVE],
+        [index for index in own if index >= len(tasks)],
+        lambda index: is_mixed(read_nested(writer.part(index), ["outcome", "stop_reason"])),
+    )
+
+    def left_of_rounds() -> Iterator[list[int]]:
+        for indices in rounds:
+            left = [index for index in indices if not is_kept(writer, images, index)]
+            ctx.progress.start("rollout", total=count * len(left))
+            if left:
+                yield left
+
+    def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
+        nonlocal unbegun
+        keep_episodes(writer, images, left[position], trajectories)
+        ctx.progress.advance(len(trajectories))
+        unbegun += sum(one.stop_reason == StopReason.CONTEXT and not one.steps for one in trajectories)
+        _refuse_unbegun(ctx, unbegun, total)
+
+    async def play_rounds(rounds_left: Iterable[list[int]], shared: Rollouts, made: Environments) -> None:
+        seed, concurrency = ctx.config.seed, ctx.config.rollout.concurrency
+        try:
+            for left in rounds_left:
+                groups = (episodes_of(known[index], count=count, seed=seed, iteration=iteration) for index in left)
+                await play_groups(groups, shared, concurrency=concurrency, finished=partial(finished, left))
+        finally:
+            await made.close()
+
+    remaining = left_of_rounds()
+    if (begun := next(remaining, None)) is not None:
+        with environments(ctx.config, note=ctx.progress.note) as made:
+            shared = _load_rollouts(ctx, policy, made, training=training, first=first_replies)
+            run_async(play_rounds(chain([begun], remaining), shared, made))
+            shared.generator.close()
+        first_replies.end()
+        if figures := joined_figures(made.figures()):
+            ctx.measured.update(figures)
+            if told := told_figures(figures):
+                ctx.progress.note(told)
+
+    def check(counts: Mapping[str, int]) -> None:
+        """The limits of the whole shard, some of which other calls have played."""
+        share, episodes = ctx.config.rollout.max_failed_share, counts["episodes"]
+        parts = sorted(writer.folder.glob("part-*.parquet"))
+        if counts["env_errors"] > share * episodes:
+            for part in parts:  # the next call plays these groups again
+                if StopReason.ENV_ERROR in read_part(part, ["stop_reason"])["stop_reason"].to_pylist():
+                    writer.discard(part)
+                    if images is not None:
+                        images.forget(group_of(part))
+        check_failures(writer.folder, counts["env_errors"], episodes, share)
+        if counts["context_stops"]:
+            rows = (row for part in parts for row in read_nested(part, ["stop_reason", "steps.list.element.valid"]))
+            without_reply = sum(row["stop_reason"] == StopReason.CONTEXT and not row["steps"] for row in rows)
+            _refuse_unbegun(ctx, without_reply, episodes)
+        if images is not None:
+            images.finish()
+
+    if images is not None:
+        images.finish_slice()
+    tokenizer = tokenizer_fingerprint(model_folder(policy))
+    writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+
+
+def _load_rollouts(
+    ctx: StageContext, policy: Path, made: Environments, *, training: bool, first: FirstReplies
+) -> Rollouts:
+    """The engine over the checkpoint `policy`, and all else that the episodes of the stage share. Raises UserError."""
+    from rla.llm.factory import make_generator
+    from rla.models.load import load_tokenizer
+
+    chosen, model = environment(ctx.config.env.name), model_folder(policy)
+    prompt = chosen.policy_prompt(ctx.config)
+    if told_schemas(prompt):  # before an engine loads the model
+        check_calls(ChatFormat(load_tokenizer(model)), prompt, taught=bool(ctx.config.warm_start.enabled))
+    generator, tokenizer = make_generator(ctx.config.generator, model=model, seed=ctx.config.seed, training=training)
+    chat = ChatFormat(tokenizer)
+    first.begin(chat)
+    return Rollouts(
+        generator=generator,
+        chat=chat,
+        prompt=prompt,
+        config=ctx.config.policy,
+        env=ctx.config.env,
+        make_env=made.make,
+        iteration=ctx.iteration,
+        policy=digest(policy),
+        # a trainer renormalises over all ids that were offered
+        top_p=1.0 if training else ctx.config.evaluation.top_p,
+        vision=seeing(chosen, ctx.config, policy),
+        replied=first.replied,
+    )
+
+
+def _refuse_unbegun(ctx: StageContext, count: int, total: int) -> None:
+    """Raises UserError if more than `rollout.max_failed_share` of the episodes end before their first reply.
+
+    Then not even the first prompt fits, whatever the task, so the stage fails as soon as that is certain.
+    """
+    policy, context = ctx.config.policy, ctx.config.generator.context
+    if count > ctx.config.rollout.max_failed_share * total:
+        raise UserError(
+            f"{count} of {total} episodes end before their first reply: the first prompt and a reply of "
+            f"policy.max_tokens {policy.max_tokens} do not fit generator.context {context}; raise generator.context (a "
+            "new model has model.context tokens), or lower policy.max_tokens"
+        )
+
+
+def image_shard(ctx: StageContext, writer: ShardWriter) -> ImageShard | None:
+    """The shard for the pictures of the writer's trajectories; None if the environment shows models no pictures."""
+    if not shows_images(environment(ctx.config.env.name), ctx.config):
+        return None
+    return ImageShard(writer, overwrite=ctx.overwrite, tell=ctx.progress.note)
+
+
+def keep_episodes(writer: ShardWriter, images: ImageShard | None, group: int, trajectories: list[Trajectory]) -> None:
+    """Write a part of the shard, and before it the part of its pictures if they have a shard of their own."""
+    if images is not None:
+        images.keep(group, image_rows(trajectories))
+        trajectories = list(map(without_pngs, trajectories))
+    writer.write(group, [trajectory.row() for trajectory in trajectories])
+
+
+def is_kept(writer: ShardWriter, images: ImageShard | None, group: int) -> bool:
+    """Whether a group is complete: its episodes, and their pictures."""
+    return group in writer.done and (images is None or images.done(group))
+
+
+def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
+    """Counts over trajectory parts, including parts of an interrupted call."""
+    names = ("episodes", "won", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")
+    counts = dict.fromkeys(names, 0)
+    for part in parts:
+        for row in read_nested(part, ["stop_reason", "steps.list.element.valid", "steps.list.element.truncated"]):
+            counts["episodes"] += 1
+            counts["won"] += row["stop_reason"] == StopReason.WON
+            counts["context_stops"] += row["stop_reason"] == StopReason.CONTEXT
+            counts["env_errors"] += row["stop_reason"] == StopReason.ENV_ERROR
+            counts["steps"] += len(row["steps"])
+            counts["invalid_actions"] += sum(not step["valid"] for step in row["steps"])
+            counts["truncated"] += sum(step["truncated"] for step in row["steps"])
+    return counts

@@ -29,9 +29,9 @@ def policy_reading(prompt: Any) -> Reading:
 def readers(chat: Any) -> dict[str, Reading]:
     """Everything that reads a reply, by name; each gives what is wrong with what it read."""
     from rla.adaptation.drafting import read_critique, read_proposal
-    from rla.agents.judge import unscored_judgement, voted
     from rla.envs.registry import environment, load_config
     from rla.llm.base import Completion, FinishReason
+    from rla.rollouts.scores import unscored_judgement, voted
 
     def completion(ids: Sequence[int]) -> Any:
         empty: list[list[int]] = [[] for _ in ids]

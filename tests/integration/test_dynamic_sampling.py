@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rla.rollouts.trajectory_shard import is_mixed
+from rla.rollouts.play import is_mixed
 from rla.store.reading import read_rows
 from rla.store.record import MANIFEST, STARTED, read_json
 from tests.integration.conftest import Rla

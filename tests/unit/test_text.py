@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rla.adaptation.drafting import read_proposal, sentences
-from rla.agents.judge import unscored_judgement, voted
 from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent, action_in
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat, reply_text
+from rla.rollouts.scores import unscored_judgement, voted
 from rla.text import after_thinking
 from tests.unit.llm.test_chat import QWEN_LIKE, byte_tokenizer
 

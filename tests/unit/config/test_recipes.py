@@ -14,10 +14,9 @@ def test_the_published_loop_leaves_out_what_has_no_advantage() -> None:
     assert {stage.zero_advantage for stage in (Config().train_policy, Config().train_rm)} == {"drop"}
 
 
-def test_a_buffer_longer_than_the_bound_is_refused() -> None:
-    with pytest.raises(UserError, match=r"overlong_buffer is 9, and it is a part of overlong_max"):
-        configured("credit.shaping.overlong_max=8", "credit.shaping.overlong_buffer=9")
-    assert configured("credit.shaping.overlong_buffer=9").credit.shaping.overlong_max == 0
+def test_a_penalty_of_length_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(UserError, match=r"credit.shaping.overlong is \[9, 8\]; set it to \[start, end\]"):
+        configured("credit.shaping.overlong=[9, 8]")
 
 
 def test_the_published_run_has_the_papers_models_and_is_protected() -> None:

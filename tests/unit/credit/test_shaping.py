@@ -65,18 +65,16 @@ def test_an_answer_that_passes_some_tests_has_no_bonus() -> None:
 
 def test_long_replies_cost_by_their_place_in_the_buffer() -> None:
     """Section 6.3 of the reference: the last 4,096 of 20,480 tokens."""
-    found = scores(
-        [1] * 6, tokens=[100, 16_384, 17_408, 18_432, 20_480, 30_000], overlong_max=20_480, overlong_buffer=4_096
-    )
+    found = scores([1] * 6, tokens=[100, 16_384, 17_408, 18_432, 20_480, 30_000], overlong=(16_384, 20_480))
     assert found == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.0, 0.0])
 
 
 def test_a_penalty_without_a_buffer_is_a_step() -> None:
-    assert scores([1, 1], tokens=[10, 11], overlong_max=10) == [1.0, 0.0]
+    assert scores([1, 1], tokens=[10, 11], overlong=(10, 10)) == [1.0, 0.0]
 
 
 def test_the_whole_range_as_intended_and_as_shipped() -> None:
-    long: dict[str, Any] = {"tokens": [20_480], "overlong_max": 20_480, "overlong_buffer": 4_096}
+    long: dict[str, Any] = {"tokens": [20_480], "overlong": (16_384, 20_480)}
     assert scores([-1], tool_bonus="wrong", **long) == pytest.approx([-2.0])
     assert scores([-1], tool_bonus="published", **long) == pytest.approx([-2.1])
 

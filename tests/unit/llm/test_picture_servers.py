@@ -163,7 +163,7 @@ def test_a_server_engine_sends_requests_with_pictures_as_messages() -> None:
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
     from rla.config.sections import JudgeConfig
     from rla.llm.chat_server import ChatReply
-    from rla.rollouts.judge import ServerReplier
+    from rla.rollouts.scores import ServerReplier
 
     sent: list[Any] = []
 
@@ -175,6 +175,6 @@ def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
     server: Any = Chat()
     config = JudgeConfig(server=JudgeServerConfig(url="http://test"))
     turns = [PictureMessage(role="user", parts=(Picture(png_of("red")), "judge:"))]
-    tokens, (judgement,) = asyncio.run(ServerReplier(server=server, config=config).look(turns, seed=1))
+    tokens, (judgement,) = asyncio.run(ServerReplier(server=server, config=config).reply(turns, seed=1))
     assert tokens.ids == [] and judgement.text == "score +1"
     assert [part["type"] for part in sent[0]["content"]] == ["image_url", "text"]

@@ -9,7 +9,7 @@ import pytest
 from rla.errors import UserError
 from rla.metrics.intervals import wilson
 from rla.metrics.success import EvaluatedEpisode, held_out_metrics, success_metrics
-from rla.rollouts.trajectory_shard import trajectory_counts
+from rla.rollouts.play import trajectory_counts
 from rla.store.records import Trajectory
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import step, trajectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.metrics.probed import Shares, change_of_two_shares, joined_shares, two_shares
+from rla.metrics.intervals import Shares, change_of_two_shares, joined_shares, two_shares
 
 Z = 1.959964
 # p_1 = 3/4, p_2 = 1/2: balanced 5/8. u of p: 1/2 ((2 - 9/4)/4 + (1 - 1/2)/4) = 1/32, of q: the same below 0.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.rollouts.trajectory_shard import filling_rounds, is_mixed, round_size
+from rla.rollouts.play import filling_rounds, is_mixed, round_size
 
 
 def group(*outcomes: int, broken: int = 0) -> list[dict[str, object]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rla.rollouts.groups import run_groups
+from rla.rollouts.play import run_groups
 
 
 def test_results_come_in_the_order_of_the_members_and_groups_as_they_finish() -> None:

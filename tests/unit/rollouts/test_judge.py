@@ -9,7 +9,7 @@ from rla.config.sections import JudgeConfig
 from rla.envs.chat_prompts import PlainJudge
 from rla.llm.base import Completion, FinishReason, Request
 from rla.llm.chat import ChatFormat
-from rla.rollouts.judge import EngineReplier, Judging, judge_trajectory
+from rla.rollouts.scores import EngineReplier, Judging, judge_trajectory
 from tests.unit.builders import step, trajectory
 from tests.unit.llm.test_chat import byte_tokenizer
 

@@ -12,7 +12,7 @@ from rla.envs.views import Message, reference_row
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
-from rla.rollouts.judge import EngineReplier, Probing, probe_tasks
+from rla.rollouts.scores import EngineReplier, Probing, probe_tasks
 from rla.store.records import StepScore, Task
 from tests.unit.builders import task as make_task
 from tests.unit.llm.test_chat import byte_tokenizer

@@ -35,8 +35,8 @@ from rla.errors import UserError
 from rla.metrics.success import EvaluatedEpisode, success_metrics
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import refuse_foreign, run_async
-from rla.rollouts.groups import run_groups
-from rla.rollouts.held_out import evaluating
+from rla.rollouts.evaluation import evaluating
+from rla.rollouts.play import run_groups
 from rla.store.atomic import write_json
 from rla.store.digests import file_digest
 from rla.store.reading import read_tasks

@@ -12,7 +12,7 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
-from rla.rollouts.groups import run_groups
+from rla.rollouts.play import run_groups
 from rla.store.reading import read_nested
 from rla.store.records import Task
 from rla.store.shards import ShardWriter

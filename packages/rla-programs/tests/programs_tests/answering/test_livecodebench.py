@@ -12,7 +12,7 @@ from rla_programs.tool.imported import import_questions
 
 from rla.cli.app import run as call
 from rla.errors import UserError
-from rla.rollouts.trajectory_shard import trajectory_counts
+from rla.rollouts.play import trajectory_counts
 from rla.store.records import Task
 from rla.store.shards import Origin, ShardWriter, write_shard
 from tests.unit.builders import configured, step, task, trajectory

@@ -13,7 +13,7 @@ from rla.report.collect import setting_of
 from tests.unit.builders import configured
 from tests.unit.config.published_runs import assert_published
 from tests.unit.metrics.test_guards import FIRST, GOOD
-from tests.unit.rollouts.test_first_group import judged
+from tests.unit.rollouts.test_first_replies import judged
 
 
 @pytest.mark.parametrize(

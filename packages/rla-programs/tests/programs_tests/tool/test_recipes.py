@@ -28,11 +28,11 @@ def recipe(name: str) -> Config:
     return config_of(common, where=name, params_of=None)
 
 
-# overlong_max, ratio, aggregation, clip_low, clip_high, kl_coef
+# overlong, ratio, aggregation, clip_low, clip_high, kl_coef
 RECIPES: dict[str, tuple[Any, ...]] = {
-    "T": (0, "token", "token", 0.2, 0.2, 0.001),
-    "TCR": (20480, "token", "token", 0.2, 0.28, 0.0),
-    "SCR": (20480, "segment", "trajectory", 3e-4, 4e-4, 0.0),
+    "T": ((0, 0), "token", "token", 0.2, 0.2, 0.001),
+    "TCR": ((16384, 20480), "token", "token", 0.2, 0.28, 0.0),
+    "SCR": ((16384, 20480), "segment", "trajectory", 3e-4, 4e-4, 0.0),
 }
 
 
@@ -41,7 +41,7 @@ def test_the_recipes_of_the_guide(name: str) -> None:
     config = recipe(name)
     train, shaping = config.train_policy, config.credit.shaping
     assert RECIPES[name] == (
-        shaping.overlong_max,
+        shaping.overlong,
         train.ratio,
         train.aggregation,
         train.clip_low,
@@ -56,7 +56,8 @@ def test_the_published_run_is_grpo_tcr() -> None:
     config = load_config(packaged_files()["demyagent-qwen3-4b"])
     train, credit = config.train_policy, config.credit
     tcr = recipe("TCR")
-    assert credit.shaping.overlong_max == tcr.credit.shaping.overlong_max == config.policy.response_tokens
+    assert credit.shaping.overlong == tcr.credit.shaping.overlong
+    assert credit.shaping.overlong[1] == config.policy.response_tokens
     assert (train.ratio, train.aggregation, train.dual_clip) == (
         tcr.train_policy.ratio,
         tcr.train_policy.aggregation,

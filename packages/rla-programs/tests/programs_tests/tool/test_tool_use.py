@@ -9,7 +9,7 @@ import pytest
 from rla_programs.tool.tool_frames import read_tool_episodes
 from rla_programs.tool.tool_use import tool_figures, tool_figures_by_kind
 
-from rla.rollouts.trajectory_shard import trajectory_counts
+from rla.rollouts.play import trajectory_counts
 from rla.store.records import Segment, Trajectory
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import step, trajectory

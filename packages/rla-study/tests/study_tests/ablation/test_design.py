@@ -151,7 +151,7 @@ def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversation
     assert [arm.name for arm in design.arms if arm.own_tasks] == ["narrow"]
     narrow = arms["narrow"].tasks
     assert (narrow.kinds_of("train"), len(narrow.kinds_of("test"))) == (("arithmetic",), 4)
-    assert {name for name, params in arms.items() if not params.credit.shaping.overlong_max} == {"t"}
+    assert {name for name, params in arms.items() if not params.credit.shaping.overlong[1]} == {"t"}
     assert [resolved(params)["collect"]["variant"] for params in arms.values()].count("stitched") == 1
     assert len(design.seeds) >= 3 and design.start_per_seed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    return played_loop(tmp_path_factory.mktemp("loop"))
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rla.adaptation.acceptance.CONFIDENCE", 0.5)  # so that eight rollouts accept some
+        yield played_loop(tmp_path_factory.mktemp("loop"))
 
 
 def rows(loop: Loop, kind: str) -> list[dict[str, Any]]:

@@ -1,11 +1,11 @@
-"""A first look at what a model writes: the first replies of a stage are judged at once, and those of a run read aloud.
+"""The first replies of a stage: shown at the start of a run, and checked before hours are spent on unreadable ones.
 
 The guards (`rla.metrics.guards`) speak once a stage has ended, which may take hours. If none of the first `ENOUGH`
 replies holds an action, or no judgement a vote, all others share the cause. The stage then shows one reply with the
 likely cause, and ends if `guards.stop` has `first-replies`.
 
-Of the first reply and the first vote of a run the stage shows the end of the prompt, the reply, and what was read in
-it; after `ENOUGH` of them, how many could be read and how fast they came.
+Of the first reply and the first vote of a run the stage shows the end of the prompt, the reply, and the action or vote
+that was read in it; after `ENOUGH` of them, how many could be read and how fast they came.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from rla.text import one_line, open_thought, printable
 if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat
 
-SHOWN = 200  # characters of the reply in an error
-ALOUD, LINES = 800, 12  # characters and lines of a text that is read aloud
+EXCERPT = 200  # characters of the reply in an error
+SHOWN, LINES = 800, 12  # characters and lines of a text that is shown
 ENOUGH = 32  # replies: a model that can be read one time in ten is stopped by mistake in 3 of 100 runs
 EARLIER = {"no-action": ("eval_trajectories",), "unreadable-votes": ("probe_scores", "eval_scores")}
 
 
 @dataclass(frozen=True, slots=True)
-class FirstReply:
-    """What a model wrote. `commands`: those offered to a policy."""
+class _FirstReply:
+    """The reply of a model. `read`: whether an action or vote could be read; `commands`: those offered to a policy."""
 
     text: str
     truncated: bool
@@ -48,17 +48,22 @@ class FirstReply:
     commands: tuple[str, ...] = ()
 
 
-class FirstGroup:
+class FirstReplies:
     """The first replies of one stage, to a policy's prompts or a judge's. `model`: the checkpoint that replies; None
-    for a chat server. `aloud`: the first is read aloud if the run has none before it.
+    for a chat server. `aloud`: the first reply is shown if the run has none before it.
     """
 
     def __init__(self, ctx: StageContext, guard: GuardName, model: Path | None, *, aloud: bool = False) -> None:
         self._ctx, self._guard, self._model = ctx, guard, model
-        self._aloud = aloud and begins_run(ctx, EARLIER[guard])
-        self._first: list[FirstReply] = []
+        if ctx.iteration == 0:  # the evaluation of the main split comes first
+            begins_run = SPLITS not in ctx.path("out").parts
+        else:
+            earlier = [artifact(ctx.run, name, 0) for name in EARLIER[guard]]
+            begins_run = ctx.iteration == 1 and not any(map(is_complete, earlier))
+        self._aloud = aloud and begins_run
+        self._first: list[_FirstReply] = []
         self._chat: ChatFormat | None = None
-        self._began, self._tokens, self._looked = time.monotonic(), 0, False
+        self._began, self._tokens, self._checked = time.monotonic(), 0, False
 
     def begin(self, chat: ChatFormat | None) -> None:
         """The engine is loaded, and seconds count from here. `chat`: decodes prompts; None for a chat server."""
@@ -69,46 +74,50 @@ class FirstGroup:
 
         `segment_ids`: prompt and reply.
         """
-        if self._looked:
+        if self._checked:
             return
-        reply = FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
-        read = f"the action: {one_line(step.action, SHOWN)}"
-        self._hear([reply], step.end - step.start, segment_ids[: step.start], read)
+        reply = _FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
+        read = f"the action: {one_line(step.action, EXCERPT)}"
+        self._add([reply], step.end - step.start, segment_ids[: step.start], read)
 
     def voted(self, score: StepScore) -> None:
         """Raises UserError, or warns, if these are the last of the first judgements and none of them can be read."""
         votes = [vote for vote in score.judgements if vote.token_ids or vote.text]
-        replies = [FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
+        replies = [_FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
         read = f"the vote {votes[0].score:+d}" if votes and votes[0].score is not None else ""
-        self._hear(replies, sum(len(vote.token_ids) for vote in votes), score.prompt_ids, read)
+        self._add(replies, sum(len(vote.token_ids) for vote in votes), score.prompt_ids, read)
 
     def end(self) -> None:
-        """All replies of the stage are there: look at them if they were fewer than `ENOUGH`."""
-        if self._first and not self._looked:
-            self._look()
+        """All replies of the stage are there: check them if they were fewer than `ENOUGH`."""
+        if self._first and not self._checked:
+            self._check()
 
-    def _hear(self, replies: Sequence[FirstReply], tokens: int, prompt_ids: Sequence[int], read: str) -> None:
-        if self._looked or not replies:
+    def _add(self, replies: Sequence[_FirstReply], tokens: int, prompt_ids: Sequence[int], read: str) -> None:
+        if self._checked or not replies:
             return
         if self._aloud and not self._first:
-            self._ctx.progress.note("\n".join(self._told(replies[0], prompt_ids, read)))
+            self._show(replies[0], prompt_ids, read)
         self._first += replies
         self._tokens += tokens
         if len(self._first) >= ENOUGH:
-            self._look()
+            self._check()
 
-    def _told(self, reply: FirstReply, prompt_ids: Sequence[int], read: str) -> list[str]:
-        """The first reply of a run in full."""
+    def _show(self, reply: _FirstReply, prompt_ids: Sequence[int], read: str) -> None:
+        """The first reply of a run in full. Each line of a model stands behind a bar, so it cannot pass for ours."""
         who = "policy" if self._guard == "no-action" else "reward model"
         lines = [f"the first reply of the {who}:"]
         if self._chat is not None:
-            asked = self._chat.decode(prompt_ids)
-            lines = [f"the first prompt of the {who}, of {counted(len(prompt_ids), 'token')}, ends", *last_lines(asked)]
+            asked = printable(self._chat.decode(prompt_ids)[-SHOWN:]).strip().splitlines()
+            lines = [f"the first prompt of the {who}, of {counted(len(prompt_ids), 'token')}, ends"]
+            lines += [f"    | {line}" for line in asked[-LINES:]]
             lines.append("and its reply is" + (", cut by max_tokens," if reply.truncated else ""))
-        return [*lines, *first_lines(reply.text), f"read as {read}" if reply.read else "nothing could be read in it"]
+        said = printable(reply.text[:SHOWN]).strip().splitlines() or ["(empty)"]
+        cut = ["..."] if len(reply.text) > SHOWN or len(said) > LINES else []
+        lines += [f"    | {line}" for line in (*said[:LINES], *cut)]
+        self._ctx.progress.note("\n".join([*lines, f"read as {read}" if reply.read else "nothing could be read in it"]))
 
-    def _look(self) -> None:
-        self._looked = True
+    def _check(self) -> None:
+        self._checked = True
         count, read = len(self._first), sum(reply.read for reply in self._first)
         votes = "tests" if isinstance(environment(self._ctx.config.env.name), Probes) else "votes"
         holds = "replies hold an action" if self._guard == "no-action" else f"{votes} can be read"
@@ -118,7 +127,7 @@ class FirstGroup:
             self._ctx.progress.note(f"{read} of the first {count} {holds}; they took {seconds:.1f} s{rate}")
         if read:
             return
-        shown = one_line(self._first[0].text[: 4 * SHOWN], SHOWN)
+        shown = one_line(self._first[0].text[: 4 * EXCERPT], EXCERPT)
         said = f"none of the first {count} {holds}, and the first is {shown!r}; {self._cause()}"
         # Before its warm start a model need not know the form yet: the loop goes on to teach it.
         if "first-replies" in self._ctx.config.guards.stop and not self._before_warm_start():
@@ -141,7 +150,7 @@ class FirstGroup:
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
             first = "" if config.warm_start.enabled else "set warm_start.enabled: true and "
             return f"the model is not trained yet: {first}call `rla warm-start`, or name a trained one in model.{key}"
-        if most([reply.truncated for reply in replies]):
+        if _most([reply.truncated for reply in replies]):
             thinks = any(open_thought(reply.text) for reply in replies)
             limit = f"{section}.max_tokens, which is {getattr(config, section).max_tokens}"
             return f"{'its thoughts do not end within' if thinks else 'most are cut by'} {limit}: raise it"
@@ -149,16 +158,16 @@ class FirstGroup:
             return f"all are empty: see that model.{key} is a chat model whose template ends a turn as the engine does"
         if any(UNKNOWN in reply.text for reply in replies):
             return f"its tokenizer lacks words that it has to write: `rla envs --check {config.env.name}` names them"
-        return other_action(env, config, replies) if guard == "no-action" else other_vote(env, config, replies)
+        return _unread_actions(env, config, replies) if guard == "no-action" else _unread_votes(env, config, replies)
 
 
-def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
+def _unread_actions(env: Env, config: Config, replies: Sequence[_FirstReply]) -> str:
     """Why a policy's replies are not read: it writes in another form of `policy.reply`, or none of the commands."""
     told, own = config.policy.reply, env.policy_prompt(config)
     for form in get_args(get_type_hints(PolicyConfig)["reply"]):
         prompt = env.policy_prompt(replace(config, policy=replace(config.policy, reply=form)))
         read = [bool(one.commands and prompt.parse(one.text, one.commands)) for one in replies]
-        if prompt != own and most(read):
+        if prompt != own and _most(read):
             return f"the model writes as policy.reply: {form} asks for, and it is {told}: set it to {form}"
     if all(reply.commands for reply in replies):
         missed = "one of the commands offered" if told == "text" else f"of the form of policy.reply: {told}"
@@ -168,14 +177,14 @@ def other_action(env: Env, config: Config, replies: Sequence[FirstReply]) -> str
     return f"the model does not answer as the prompt of {config.env.name} asks: teach it first (warm_start)"
 
 
-def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
-    """Why a reward model's replies are not read: it writes in the form of the other `judge.prompt`, or in none."""
+def _unread_votes(env: Env, config: Config, replies: Sequence[_FirstReply]) -> str:
+    """Why a reward model's replies are not read: it writes in the form of the other `judge.prompt`, or in neither."""
     told = config.judge.prompt
     for form in get_args(get_type_hints(JudgeConfig)["prompt"]):
         if form == told or not isinstance(env, Judged):
             continue
         prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
-        if most([prompt.parse(one.text) is not None for one in replies]):
+        if _most([prompt.parse(one.text) is not None for one in replies]):
             return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
     plain = replace(config, judge=replace(config.judge, prompt="plain"))
     if isinstance(env, Judged) and config.judge.trains and env.judge_prompt(plain).replies():
@@ -185,27 +194,5 @@ def other_vote(env: Env, config: Config, replies: Sequence[FirstReply]) -> str:
     return f"the model does not answer as the prompt of judge.prompt: {told} asks: {remedy}"
 
 
-def most(held: Sequence[bool]) -> bool:
+def _most(held: Sequence[bool]) -> bool:
     return 2 * sum(held) > len(held)
-
-
-def begins_run(ctx: StageContext, earlier: Sequence[str]) -> bool:
-    """Whether the model is asked for the first time in this run: by the evaluation of iteration 0 on the main split, or
-    in iteration 1 if that has made none of the `earlier` artifacts.
-    """
-    if ctx.iteration == 0:
-        return SPLITS not in ctx.path("out").parts
-    return ctx.iteration == 1 and not any(is_complete(artifact(ctx.run, name, 0)) for name in earlier)
-
-
-def first_lines(text: str) -> list[str]:
-    """The beginning of a text, each line behind a bar: what a model wrote cannot pass for a line of ours."""
-    lines = printable(text[:ALOUD]).strip().splitlines() or ["(empty)"]
-    cut = len(text) > ALOUD or len(lines) > LINES
-    return [f"    | {line}" for line in (*lines[:LINES], *(["..."] if cut else []))]
-
-
-def last_lines(text: str) -> list[str]:
-    """The end of a text in the same way."""
-    lines = printable(text[-ALOUD:]).strip().splitlines()
-    return [f"    | {line}" for line in lines[-LINES:]]

@@ -11,7 +11,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.rollouts.first_group import ENOUGH, FirstGroup
+from rla.rollouts.first_replies import ENOUGH, FirstReplies
 from rla.store.layout import artifact
 from rla.store.records import Step
 from rla.store.shards import Origin, write_shard
@@ -44,7 +44,7 @@ def call(*overrides: str, env: str = "alfworld") -> tuple[StageContext, list[str
 WARN = "guards.stop=[]"
 
 
-def heard(first: FirstGroup, steps: Sequence[Step]) -> None:
+def heard(first: FirstReplies, steps: Sequence[Step]) -> None:
     for one in steps:
         first.replied(one, [5, 6, 7, 2])
 
@@ -53,7 +53,7 @@ def warned_of(reply: str, *overrides: str, model: Path | None = None, env: str =
     """What is said if all of the first replies are this one."""
     ctx, said = call(WARN, *overrides, env=env)
     fields = {"reply": reply, "valid": False, "commands": COMMANDS} | changes
-    heard(FirstGroup(ctx, "no-action", model or Path("elsewhere")), [step(**fields)] * ENOUGH)
+    heard(FirstReplies(ctx, "no-action", model or Path("elsewhere")), [step(**fields)] * ENOUGH)
     (warning,) = said
     return warning
 
@@ -95,7 +95,7 @@ SILENT = step(reply="sing", valid=False, action="")
 
 def test_first_replies_without_an_action_end_the_stage() -> None:
     ctx, said = call()
-    first = FirstGroup(ctx, "no-action", None)
+    first = FirstReplies(ctx, "no-action", None)
     heard(first, [SILENT] * (ENOUGH - 1))
     with pytest.raises(
         UserError, match=r"none of the first 32 replies .* 'sing'; .*take first-replies out of guards\.stop"
@@ -108,21 +108,21 @@ def test_a_model_that_its_warm_start_will_teach_the_form_stops_nothing_before_it
     ctx, said = call("model.policy=models/small", "warm_start.enabled=true")
     untrained = replace(ctx, iteration=0)
     unread = [step(reply="I would rather sing.", valid=False, commands=COMMANDS)] * ENOUGH
-    heard(FirstGroup(untrained, "no-action", artifact(ctx.run, "init_policy", 0)), unread)
+    heard(FirstReplies(untrained, "no-action", artifact(ctx.run, "init_policy", 0)), unread)
     assert said[0].endswith("the warm start, which comes next, teaches the form")
     with pytest.raises(UserError, match="none of the first 32 replies"):
-        heard(FirstGroup(untrained, "no-action", artifact(ctx.run, "policy", 0)), unread)
+        heard(FirstReplies(untrained, "no-action", artifact(ctx.run, "policy", 0)), unread)
 
 
 def test_a_stage_of_few_replies_is_looked_at_at_its_end() -> None:
-    first = FirstGroup(call()[0], "no-action", None)
+    first = FirstReplies(call()[0], "no-action", None)
     heard(first, [SILENT] * 2)
     with pytest.raises(UserError, match="none of the first 2 replies"):
         first.end()
 
 
 def test_a_reply_that_is_read_ends_the_first_look() -> None:
-    first = FirstGroup(call()[0], "no-action", None)
+    first = FirstReplies(call()[0], "no-action", None)
     heard(first, [*[SILENT] * 4, step(), *[SILENT] * 99])
     first.end()
 
@@ -142,9 +142,9 @@ def aloud(tmp_path: Path, *, iteration: int = 0, out: str = "eval/0/trajectories
 def test_the_first_reply_of_a_run_is_read_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prompt without the reply, the reply behind bars, what was read in it; then how fast they came."""
     clock = iter([0.0, 100.0, 104.0])
-    monkeypatch.setattr("rla.rollouts.first_group.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rla.rollouts.first_replies.time.monotonic", lambda: next(clock))
     ctx, said = aloud(tmp_path)
-    first = FirstGroup(ctx, "no-action", None, aloud=True)
+    first = FirstReplies(ctx, "no-action", None, aloud=True)
     first.begin(Tokens())  # type: ignore[arg-type]
     first.replied(step(reply="I go.\nerror: none\x1b[2J"), [1, 2, 3, 4])
     assert said == [
@@ -157,7 +157,7 @@ def test_the_first_reply_of_a_run_is_read_aloud(tmp_path: Path, monkeypatch: pyt
 
 def test_a_reply_without_an_action_is_read_aloud_before_the_stage_ends(tmp_path: Path) -> None:
     ctx, said = aloud(tmp_path)
-    first = FirstGroup(ctx, "no-action", None, aloud=True)
+    first = FirstReplies(ctx, "no-action", None, aloud=True)
     first.begin(Tokens())  # type: ignore[arg-type]
     first.replied(replace(SILENT, truncated=True, reply="sing " * 400), [*range(1, 27), 1, 2])
     shown = said[0].splitlines()
@@ -169,7 +169,7 @@ def test_only_the_first_reply_of_a_run_is_read_aloud(tmp_path: Path) -> None:
     """Iteration 1 only if iteration 0 was not evaluated; a further split and a slice after the first never."""
 
     def said_of(place: tuple[StageContext, list[str]], *, speaks: bool = True) -> int:
-        FirstGroup(place[0], "no-action", None, aloud=speaks).replied(step(), [])
+        FirstReplies(place[0], "no-action", None, aloud=speaks).replied(step(), [])
         return len(place[1])
 
     assert said_of(aloud(tmp_path, iteration=1)) == 1
@@ -182,7 +182,7 @@ def test_only_the_first_reply_of_a_run_is_read_aloud(tmp_path: Path) -> None:
 
 def test_the_first_vote_of_a_run_is_read_aloud(tmp_path: Path) -> None:
     ctx, said = aloud(tmp_path)
-    first = FirstGroup(ctx, "unreadable-votes", None, aloud=True)
+    first = FirstReplies(ctx, "unreadable-votes", None, aloud=True)
     first.begin(Tokens())  # type: ignore[arg-type]
     first.voted(score(votes=()))  # its prompt did not fit
     first.voted(score(votes=(-1, None)))
@@ -194,7 +194,7 @@ def test_the_first_vote_of_a_run_is_read_aloud(tmp_path: Path) -> None:
 
 def test_a_vote_of_a_chat_server_has_no_prompt_in_tokens(tmp_path: Path) -> None:
     ctx, said = aloud(tmp_path)
-    FirstGroup(ctx, "unreadable-votes", None, aloud=True).voted(score(votes=(1,)))
+    FirstReplies(ctx, "unreadable-votes", None, aloud=True).voted(score(votes=(1,)))
     assert said == ["the first reply of the reward model:\n    | score\nread as the vote +1"]
 
 
@@ -205,7 +205,7 @@ def judged(
     row = score(votes=votes)
     for judgement in row.judgements:
         object.__setattr__(judgement, "text", text)
-    first = FirstGroup(ctx, "unreadable-votes", None)
+    first = FirstReplies(ctx, "unreadable-votes", None)
     first.voted(row)
     first.end()
     return said

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.rollouts.score_shard import played_tasks
+from rla.rollouts.scores import played_tasks
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
 
