@@ -21,7 +21,7 @@ from rla.models.load import load_model, load_tokenizer  # noqa: E402
 from rla.store.records import Segment  # noqa: E402
 from rla.store.shards import Origin, write_shard  # noqa: E402
 from rla.training import loop  # noqa: E402
-from rla.training.loop import NO_SIGNAL, prepare, train  # noqa: E402
+from rla.training.loop import NO_SIGNAL, train  # noqa: E402
 from rla.training.sequences import (  # noqa: E402
     Example,
     TrainingSequence,
@@ -150,7 +150,7 @@ def test_the_train_state_is_written_when_updates_that_took_long_would_be_lost(
         monkeypatch.setattr(module, name, slowly)
 
     for name in seconds:
-        slowed(prepare if name == "_load" else loop, name)
+        slowed(loop, name)
     found: list[str] = []
     save = TrainState.save
     monkeypatch.setattr(TrainState, "save", lambda state, folder: (found.append(folder.name), save(state, folder))[1])
