@@ -14,7 +14,6 @@ PAGES = {
         (
             "rla.envs.observation",
             "rla.envs.views",
-            "rla.envs.pictures",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
             "rla.envs.checking",
@@ -26,7 +25,6 @@ PAGES = {
         (
             "rla.store",
             "rla.store.records",
-            "rla.store.images",
             "rla.store.layout",
             "rla.store.record",
             "rla.store.shards",
@@ -34,6 +32,7 @@ PAGES = {
             "rla.store.reading",
         ),
     ),
+    "pictures": ("rla.pictures", ("rla.pictures.prompts", "rla.pictures.shard")),
     "credit": (
         "rla.credit",
         (

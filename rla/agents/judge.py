@@ -11,9 +11,9 @@ from itertools import chain
 from typing import Any
 
 from rla.agents.policy import with_pictures_last
-from rla.envs.pictures import PictureMessage, PicturesJudge
 from rla.envs.protocols import JudgePrompt
 from rla.envs.views import JudgeView
+from rla.pictures.prompts import PictureMessage, PicturesJudge
 
 
 def views(

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.pictures import PastStep, Picture, PictureMessage, PicturesPolicy
 from rla.envs.protocols import PolicyPrompt, ReadsCalls, ToolPrompt, told_schemas
 from rla.envs.views import Message
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
+from rla.llm.base import Completion, FinishReason, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
-from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
+from rla.pictures.prompts import PastStep, Picture, PictureMessage, PicturesPolicy
+from rla.pictures.vision import PictureChat, PlacedImage, PromptTokens
 from rla.store.records import Segment, Step, columns
 from rla.text import after_thinking
 
@@ -93,12 +93,12 @@ class GrowingSegment:
     logprobs: list[float] = field(default_factory=list)
     allowed: list[list[int]] = field(default_factory=list)
     images: list[PlacedImage] = field(default_factory=list)
-    turns: tuple[HasParts, ...] = ()  # of its prompt, as long as it holds no reply
+    turns: tuple[PictureMessage, ...] = ()  # of its prompt, as long as it holds no reply
 
     def read(self, prompt: PromptTokens) -> None:
         """Append a prompt, or the next turn of one, with its pictures."""
         self.turns = () if self.token_ids else prompt.turns
-        self.images += prompt.behind(len(self.token_ids))
+        self.images += prompt.shifted(len(self.token_ids))
         self.token_ids.extend(prompt.ids)
         self.sampled.extend([False] * len(prompt.ids))
         self.logprobs.extend([0.0] * len(prompt.ids))
@@ -189,7 +189,7 @@ class PolicyAgent:
         """The pictures of the last prompt."""
         return tuple(self._segments[-1].images)
 
-    def turns(self) -> tuple[HasParts, ...]:
+    def turns(self) -> tuple[PictureMessage, ...]:
         """The last prompt as turns of texts and pictures; empty if it holds a reply."""
         return self._segments[-1].turns
 

@@ -21,9 +21,9 @@ from rla.config import load
 from rla.config.load import config_type, decided
 from rla.config.schema import params_schema
 from rla.config.sections import Config
-from rla.envs.pictures import shows_images
 from rla.envs.protocols import ABILITIES, Adapts, Checks, Env
 from rla.errors import UserError
+from rla.pictures.prompts import shows_images
 from rla.plugins import loaded, package_of, registered
 
 GROUP = "rla.envs"

@@ -27,9 +27,9 @@ from rla.config import Config
 from rla.envs.protocols import Demonstrates, Groups, Judged, Labels, LabelsSeen, Probes, RewardRule
 from rla.envs.registry import environment
 from rla.metrics.custom import add_metrics
+from rla.pictures.shard import distinct_images
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import held_out_pool, origin
-from rla.rollouts.images import distinct_images
 from rla.rollouts.play import image_shard, is_kept, keep_episodes, trajectory_counts
 from rla.rollouts.scores import finish_scores, score_played
 from rla.seeds import derive

@@ -21,8 +21,8 @@ from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labels, LabelsSeen, prefetched
 from rla.envs.registry import environment
 from rla.envs.views import Labelled, SeenStep
+from rla.pictures.vision import png_digest
 from rla.pipeline.context import StageContext
-from rla.store.images import png_digest
 from rla.store.reading import read_manifest, read_nested, tasks_by_id
 from rla.store.records import StopReason, Task
 

@@ -29,25 +29,23 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import Environments, environments
 from rla.envs.protocols import PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
-from rla.llm.picture_chat import PictureChat
 from rla.metrics.custom import joined_figures, told_figures
 from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
-from rla.models.vision import VisionFormat
+from rla.models.load import tokenizer_fingerprint
+from rla.pictures.prompts import shows_images
+from rla.pictures.shard import ImageShard, distinct_images, image_rows, without_pngs
+from rla.pictures.vision import PictureChat, VisionFormat, vision_for
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
-from rla.rollouts.images import distinct_images, image_rows, seeing, without_pngs
 from rla.seeds import derive
 from rla.store.digests import digest
-from rla.store.images import ImageShard
 from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
@@ -409,7 +407,7 @@ def _load_rollouts(
         policy=digest(policy),
         # a trainer renormalises over all ids that were offered
         top_p=1.0 if training else ctx.config.evaluation.top_p,
-        vision=seeing(chosen, ctx.config, policy),
+        vision=vision_for(chosen, ctx.config, model_folder(policy)),
         replied=first.replied,
     )
 

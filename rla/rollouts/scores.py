@@ -24,24 +24,22 @@ from rla.agents.judge import judged_with_pictures, views
 from rla.config import Config
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.pictures import PictureMessage, shows_images
 from rla.envs.protocols import Judged, JudgePrompt, Prober, Probes, need
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView, reference_row
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, PlacedImage, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message, reply_text
-from rla.llm.picture_chat import PictureChat, PromptTokens, parts_message
 from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
-from rla.models.vision import VisionFormat
+from rla.models.load import tokenizer_fingerprint
+from rla.pictures.prompts import PictureMessage, parts_message, shows_images
+from rla.pictures.shard import images_folder, refuse_other_images, screens_of, with_pngs
+from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, vision_for
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
-from rla.rollouts.images import screens_of, seeing, with_pngs
 from rla.rollouts.play import run_groups
 from rla.seeds import derive
-from rla.store.images import images_folder, refuse_other_images
 from rla.store.reading import Entry, part_rows, read_manifest, read_nested, tasks_by_id, verify_shard
 from rla.store.records import Judgement, StepScore, StopReason, Task, columns
 from rla.store.shards import ShardWriter
@@ -166,7 +164,7 @@ def _make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) -
     generator, tokenizer = make_generator(config.generator, model=model_folder(rm), seed=config.seed)
     chat = ChatFormat(tokenizer)
     allowed = None if prompt is None else reply_trie(chat, prompt, config.judge)
-    vision = None if prompt is None else seeing(environment(config.env.name), config, rm)
+    vision = None if prompt is None else vision_for(environment(config.env.name), config, model_folder(rm))
     return EngineReplier(generator=generator, chat=chat, config=config.judge, allowed=allowed, vision=vision)
 
 

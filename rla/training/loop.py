@@ -25,10 +25,10 @@ from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
 from rla.models.load import hollow_model, load_model
-from rla.models.sight import sees
 from rla.models.verifying import verify_model, verify_parts
-from rla.models.vision import load_vision
-from rla.store.images import stream_images
+from rla.pictures.encoder import StoredImages, VisionCollator, has_vision_encoder, write_images
+from rla.pictures.shard import stream_images
+from rla.pictures.vision import load_vision
 from rla.training.batches import (
     Batch,
     SequenceStats,
@@ -49,7 +49,6 @@ from rla.training.checkpoints import (
 from rla.training.cost import Work, matrix_rate
 from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
 from rla.training.model import TokenScorer, checkpoint_gradients, freeze_vision, load_adapted
-from rla.training.pictures import StoredImages, VisionCollator, write_images
 from rla.training.sequences import TrainingSequence
 from rla.training.shared import Compute, Ranks, Sharing, make_backend
 from rla.training.state import (
@@ -253,7 +252,7 @@ def prepare(
         )
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
-    vision = load_vision(previous.model) if sees(model) else None
+    vision = load_vision(previous.model) if has_vision_encoder(model) else None
     if vision is None and sequences.stats.pictures:
         raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
     scorer = TokenScorer(

@@ -23,13 +23,11 @@ from torch.utils.checkpoint import checkpoint
 
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.models.adapters import base_of
-from rla.models.checkpoint import Checkpoint
+from rla.models.checkpoint import Checkpoint, base_of
 from rla.models.load import load_model
-from rla.models.sight import sees, vision_tower
+from rla.pictures.encoder import has_vision_encoder, vision_encoder, vision_states
 from rla.training.batches import Batch
 from rla.training.packing import enable_packing
-from rla.training.pictures import vision_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,8 +152,8 @@ class TokenScorer(nn.Module):
 
 def freeze_vision(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:
     """Freeze the vision encoder, if there is one and the parameters say so."""
-    if sees(model) and config.vision == "frozen":
-        vision_tower(model).requires_grad_(False)
+    if has_vision_encoder(model) and config.vision == "frozen":
+        vision_encoder(model).requires_grad_(False)
     return model
 
 
@@ -191,7 +189,7 @@ def add_new_adapter(model: PreTrainedModel, config: TrainConfig) -> tuple[PreTra
     import peft
 
     settings = peft.LoraConfig(
-        exclude_modules=VISION_LAYERS if config.vision == "frozen" and sees(model) else None,
+        exclude_modules=VISION_LAYERS if config.vision == "frozen" and has_vision_encoder(model) else None,
         r=config.lora.rank,
         lora_alpha=config.lora.alpha,
         target_modules="all-linear" if not config.lora.targets else list(config.lora.targets),

@@ -38,14 +38,14 @@ from rla.config.training import BETA1, SftConfig, TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.models.load import load_model, load_tokenizer
-from rla.models.vision import VisionFormat, load_vision
+from rla.pictures.encoder import VisionCollator, VisionText, vision_states
+from rla.pictures.vision import VisionFormat, load_vision
 from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
 from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
 from rla.training.model import CHUNK_LOGITS, load_adapted
 from rla.training.packing import enable_branches, enable_packing, forks, pack
-from rla.training.pictures import VisionCollator, VisionText, vision_states
 from rla.training.sequences import Example, grouped
 from rla.training.shared import Ranks
 from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, save_tensors, trainable, write_adapter

@@ -35,9 +35,7 @@ from torch import Tensor, nn
 
 from rla.config.load import effective
 from rla.errors import UserError
-from rla.models.adapters import SETTINGS
-from rla.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
-from rla.models.checkpoint import ADAPTER, Checkpoint
+from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, Checkpoint
 from rla.models.verifying import model_digest
 from rla.store.digests import KEY, read_records, verify_recorded
 from rla.store.record import optional_json, read_json, sealed
@@ -389,7 +387,7 @@ def write_adapter(state: Path, settings: Any) -> Path:
     folder, files = state.with_name(ADAPTER), TensorFiles(state, WEIGHTS, required=True)
     settings.inference_mode = True
     settings.save_pretrained(folder)
-    file = folder / SETTINGS
+    file = folder / ADAPTER_SETTINGS
     content = json.loads(file.read_text()) | {"target_modules": sorted(settings.target_modules)}  # a set has no order
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     named = {f"base_model.model.{name.replace('.default.', '.')}": files[name].read() for name in files}

@@ -21,8 +21,7 @@ import polars as pl
 from rla.config import Config
 from rla.config.load import LORA_RANKS
 from rla.errors import UserError
-from rla.models.adapters import parts_of
-from rla.models.checkpoint import open_checkpoint
+from rla.models.checkpoint import open_checkpoint, parts_of
 from rla.pipeline.plan import Plan
 from rla.pipeline.run import StageDone
 from rla.processes import usable_cores

@@ -33,7 +33,7 @@ from rla.envs.protocols import (
 )
 from rla.envs.views import Course, Demonstration, JudgeView, Labelled, ProposalView, RejectedEdit
 from rla.envs.vocabulary import tokenizer_texts
-from rla.models.tokenizer import UNKNOWN, word_tokenizer
+from rla.models.init import UNKNOWN, word_tokenizer
 from rla.store.records import Direction, Status, Task
 
 OTHERS = 2  # labels of other commands that are asked for

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rla.config.load import read_config
 from rla.errors import UserError
 from rla.models.load import folder_of, hollow_model, load_tokenizer
-from rla.models.sight import sees, vision_tower
+from rla.pictures.encoder import has_vision_encoder, vision_encoder
 from rla.store.layout import resource
 from rla.text import TAG
 from rla_study.planning.before import this_machine
@@ -110,7 +110,7 @@ def shape_and_context(source: str) -> tuple[ModelShape, int]:
     model = hollow_model(source)
     model.tie_weights()  # on the meta device an output layer is made apart from the embedding
     shape = shape_of_config(model.config.to_dict(), name=Path(source).name)
-    vision = sum(weight.numel() for weight in vision_tower(model).parameters()) if sees(model) else 0
+    vision = sum(weight.numel() for weight in vision_encoder(model).parameters()) if has_vision_encoder(model) else 0
     weights = model.num_parameters() - vision
     if abs(shape.weights / weights - 1) > ERROR:
         raise UserError(
