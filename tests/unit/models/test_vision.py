@@ -50,7 +50,7 @@ def test_as_many_tokens_as_features(size: tuple[int, int]) -> None:
     assert grids.tolist() == [[1, rows * vision.merge, columns * vision.merge]]
     (features,) = image_features(model, pixels, grids)
     assert len(features.embeds) == rows * columns == vision.tokens(png).count(vision.image)
-    assert len(features.deep) == 1 and features.deep[0].shape == features.embeds.shape
+    assert len(features.deepstack) == 1 and features.deepstack[0].shape == features.embeds.shape
 
 
 @pytest.mark.parametrize("kind", KINDS)
