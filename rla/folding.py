@@ -10,6 +10,11 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
+CONTROL = re.compile(
+    r"<[|\uff5c]|</?(?:s|think)>|<(?:bos|eos|pad)>|<(?:start|end)_of_turn>|<</?SYS>>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",
+    re.IGNORECASE,
+)
 # Joiners, variation selectors and fillers, which no category tells from what can be seen.
 INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0\u180b\u180c\u180d\u180f") | set(map(chr, range(0xFE00, 0xFE10)))
 
@@ -51,3 +56,8 @@ def one_line(text: str, limit: int) -> str:
     """`text` without control characters and line ends, cut to `limit` characters."""
     line = " ".join(printable(text).split())
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
+
+
+def neutral(text: str) -> str:
+    """`text` with the control strings of common chat templates broken; only a server knows which of them it acts on."""
+    return CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)

@@ -35,6 +35,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> None:
     """A small new model with a tokenizer of the environment's texts."""
     from rla.models.init import fill_model, new_tokenizer
+    from rla.pictures.new_model import fill_vision_model
 
     found = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
     tokenizer = new_tokenizer(
@@ -44,4 +45,5 @@ def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> Non
         exact=found.exact,
         context=ctx.config.model.context,
     )
-    fill_model(folder, tokenizer=tokenizer, config=ctx.config.model, seed=seed)
+    fill = fill_model if ctx.config.model.vision.kind == "none" else fill_vision_model
+    fill(folder, tokenizer=tokenizer, config=ctx.config.model, seed=seed)

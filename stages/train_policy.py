@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rla.pictures.shard import images_folder
 from rla.pipeline.context import StageContext
-from rla.store.images import images_folder
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:

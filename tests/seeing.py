@@ -11,7 +11,8 @@ from tempfile import mkdtemp
 from PIL import Image
 
 from rla.config.sections import ModelConfig, VisionConfig
-from rla.models.init import init_model
+from rla.models.init import new_tokenizer
+from rla.pictures.new_model import fill_vision_model
 
 KINDS = ("qwen2.5-vl", "qwen3-vl")
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 60, 220)}
@@ -49,6 +50,11 @@ def small_config(kind: str, *, context: int = 256) -> ModelConfig:
 @lru_cache
 def small_model(kind: str) -> Path:
     """A model folder, made once for all tests of a process."""
-    folder = Path(mkdtemp(prefix="rla-test-")) / kind
-    init_model(folder, texts=WORDS, config=small_config(kind), seed=3)
+    return new_vision_model(Path(mkdtemp(prefix="rla-test-")) / kind, small_config(kind))
+
+
+def new_vision_model(folder: Path, config: ModelConfig) -> Path:
+    folder.mkdir(parents=True)
+    tokenizer = new_tokenizer(WORDS, context=config.context, exact=False)
+    fill_vision_model(folder, tokenizer=tokenizer, config=config, seed=3)
     return folder

@@ -14,7 +14,6 @@ PAGES = {
         (
             "rla.envs.observation",
             "rla.envs.views",
-            "rla.envs.pictures",
             "rla.envs.prompts",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
@@ -28,7 +27,6 @@ PAGES = {
         (
             "rla.store",
             "rla.store.records",
-            "rla.store.images",
             "rla.store.layout",
             "rla.store.record",
             "rla.store.shards",
@@ -37,6 +35,7 @@ PAGES = {
             "rla.store.reading",
         ),
     ),
+    "pictures": ("rla.pictures", ("rla.pictures.prompts", "rla.pictures.shard")),
     "credit": (
         "rla.credit",
         (

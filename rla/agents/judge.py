@@ -12,11 +12,12 @@ from itertools import chain
 from typing import Any
 
 from rla.agents.policy import with_pictures_last
-from rla.envs.pictures import PictureMessage, PicturesJudge
 from rla.envs.prompts import JudgePrompt
 from rla.envs.views import JudgeView
-from rla.llm.base import Completion, FinishReason, PlacedImage
+from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat, reply_text
+from rla.pictures.prompts import PictureMessage, PicturesJudge
+from rla.pictures.vision import PlacedImage
 from rla.store.records import Judgement, StepScore, columns
 from rla.thoughts import after_thinking
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.pictures import PastStep, Picture, PictureMessage, PicturesPolicy
 from rla.envs.prompts import ChecksCalls, PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.views import Message
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, PlacedImage, TokenTrie
+from rla.llm.base import Completion, FinishReason, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
-from rla.llm.picture_chat import HasParts, PictureChat, PromptTokens
+from rla.pictures.prompts import PastStep, Picture, PictureMessage, PicturesPolicy
+from rla.pictures.vision import PictureChat, PlacedImage, PromptTokens
 from rla.store.records import Segment, Step, columns
 from rla.thoughts import after_thinking
 
@@ -88,12 +88,12 @@ class Growing:
     logprobs: list[float] = field(default_factory=list)
     allowed: list[list[int]] = field(default_factory=list)
     images: list[PlacedImage] = field(default_factory=list)
-    turns: tuple[HasParts, ...] = ()  # of its prompt, where nothing has been said yet
+    turns: tuple[PictureMessage, ...] = ()  # of its prompt, where nothing has been said yet
 
     def look(self, prompt: PromptTokens) -> None:
         """Append what is read, with its pictures."""
         self.turns = () if self.token_ids else prompt.turns
-        self.images += prompt.behind(len(self.token_ids))
+        self.images += prompt.shifted(len(self.token_ids))
         self.extend(prompt.ids)
 
     def extend(self, ids: Sequence[int]) -> None:
@@ -206,7 +206,7 @@ class PolicyAgent:
         """The pictures of the last prompt."""
         return tuple(self._segments[-1].images)
 
-    def turns(self) -> tuple[HasParts, ...]:
+    def turns(self) -> tuple[PictureMessage, ...]:
         """The last prompt as turns of texts and pictures, where it holds no reply."""
         return self._segments[-1].turns
 

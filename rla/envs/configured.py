@@ -11,10 +11,10 @@ from rla.config import load
 from rla.config.load import config_type, decided
 from rla.config.schema import params_schema
 from rla.config.sections import Config
-from rla.envs.pictures import shows_images
 from rla.envs.protocols import Adapts, Checks, Env, Labels, Probes
 from rla.envs.registry import BUILTIN, GROUP, environment, params_of
 from rla.errors import UserError
+from rla.pictures.prompts import shows_images
 from rla.plugins import package_of, registered
 
 

@@ -1,6 +1,4 @@
-"""The contract between the scheduler and an inference engine: token ids in, token ids and log-probabilities out;
-which requests are refused, and which replies.
-"""
+"""The interface of inference engines: token ids in, token ids and log-probabilities out, and checks of both."""
 
 from __future__ import annotations
 
@@ -13,14 +11,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from rla.pictures.vision import PlacedImage
 from rla.seeds import derive
-from rla.store.records import ImageSpan
 
-Ints = npt.NDArray[np.int64]
-BREATHS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
 NEVER = -100.0  # the lowest bias of a logit that vLLM and servers take
 SEED_MASK = (1 << 62) - 1  # vLLM adds the sample's index and wants an int64
 # (prompt ids, seed, ids offered) -> the id drawn and its log-probability over the ids offered
@@ -32,48 +25,9 @@ TRIES = 3  # requests for a reply before it is given up
 LARGEST_ID = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedImage:
-    """A PNG file, its SHA-256, and the span of its `<|image_pad|>` tokens among the ids of a prompt."""
-
-    png: bytes
-    digest: str
-    start: int
-    length: int
-
-    @property
-    def end(self) -> int:
-        return self.start + self.length
-
-    def span(self) -> ImageSpan:
-        return ImageSpan(digest=self.digest, start=self.start, length=self.length)
-
-
-def check_placed(ids: Sequence[int], images: Sequence[PlacedImage], *, image: int) -> None:
-    """Raises ValueError unless exactly the tokens `image` of a prompt belong to pictures, which are in order."""
-    places = [place for place, token in enumerate(ids) if token == image]
-    owned = [place for one in images for place in range(one.start, one.end)]
-    if places != owned:
-        raise ValueError(f"{len(places)} tokens of pictures, and {len(images)} pictures with {len(owned)} tokens")
-
-
-def cache_keys(ids: Sequence[int], images: Sequence[PlacedImage]) -> Ints:
-    """`ids`, and below zero for the tokens of pictures numbers of their content: two prompts share a prefix only where
-    they show the same pictures.
-    """
-    keys = np.asarray(ids, dtype=np.int64)
-    if images:
-        keys = keys.copy()
-    for one in images:
-        content = hashlib.shake_256(one.digest.encode()).digest(4 * one.length)
-        keys[one.start : one.end] = -1 - (np.frombuffer(content, dtype="<u4").astype(np.int64) >> 1)
-    return keys
-
-
 class TokenTrie:
-    """Built from token sequences, each ended by its own stop token; nodes are plain dictionaries id -> node.
-
-    `least` and `most` are the ends of its ids, 0 where it is empty.
+    """Built from token sequences that each end with a stop token; nodes are dictionaries id -> node. `least` and `most`
+    are the smallest and the largest id, 0 if it is empty.
     """
 
     __slots__ = ("least", "most", "root")
@@ -88,7 +42,7 @@ class TokenTrie:
                 node = node.setdefault(token, {})
 
     def allowed(self, prefix: Sequence[int]) -> list[int]:
-        """Sorted ids that may follow `prefix`; empty where the prefix is complete. KeyError if it is no path."""
+        """Sorted ids that may follow `prefix`, empty if it is complete. Raises KeyError if it is not a path."""
         node = self.root
         for token in prefix:
             node = node[token]
@@ -111,17 +65,16 @@ class Request:
     from seed + j). `allowed` restricts every sampled token to a path of the trie; log-probabilities are renormalised
     over the tokens that the trie offers, and the offered ids are returned.
 
-    `json_schema` asks for a reply that fits a JSON Schema from its first token on, so thoughts have to be in the prompt
-    (`rla.agents.proposer`). It is for texts that are read and never trained on: which ids it left open is not returned.
-    vLLM and servers hold a reply to it, other engines do not: read it strictly.
+    `json_schema` asks for a reply that fits a JSON Schema from its first token on, so any thoughts belong in the prompt
+    (`rla.agents.proposer`). Such replies never train, because the ids that the schema allowed are not returned. vLLM
+    and servers enforce it, other engines ignore it, so parse the reply strictly.
 
-    `images`: what stands behind the picture tokens of the prompt, whose ids are complete: one for each token that the
-    model will see. `turns`: the same prompt as turns of texts and pictures, for engines that take no token ids beside
-    pictures.
+    `images` belong to the image tokens of the prompt, which has an id for every token that the model will see. `turns`
+    is the same prompt as messages, for engines that do not take token ids together with images.
 
-    `top_p` below 1 samples from the nucleus alone: of the tokens that the trie offers, at the temperature, the smallest
-    set of the likeliest ones whose probability reaches top_p. It is for evaluation: a trainer renormalises over
-    `allowed`, and which ids were in the nucleus is not returned.
+    `top_p` below 1 samples from the nucleus: of the tokens that the trie offers, the smallest set of the likeliest ones
+    whose probability at the temperature reaches top_p. It is for evaluation only, because a trainer renormalises over
+    `allowed`, and the ids in the nucleus are not returned.
     """
 
     prompt_ids: Sequence[int]
@@ -139,9 +92,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What was sampled, the stop token included. `logprobs` are those of the distribution that was sampled from
-    (after temperature, restriction and top_p). `allowed`: per token the ids offered before top_p, empty lists where
-    unrestricted."""
+    """A sampled reply including its stop token. `logprobs` belong to the distribution that was sampled from (after
+    temperature, restriction and top_p). `allowed` has the ids offered for each token before top_p, empty lists if
+    unrestricted.
+    """
 
     token_ids: list[int]
     logprobs: list[float]
@@ -150,7 +104,7 @@ class Completion:
 
 
 class Generator(Protocol):
-    """An inference engine. `context` is the longest sequence in tokens that it can hold."""
+    """An inference engine. `context` is the length of the longest sequence in tokens."""
 
     context: int
 
@@ -162,9 +116,10 @@ class Generator(Protocol):
 
 
 async def restricted(request: Request, choose: Choose) -> list[Completion]:
-    """The request's samples, each a path of its trie, from an engine that can only be asked for one of some tokens:
-    one request a token, over the ids that the trie offers, and none for a token that it forces. A token's seed depends
-    on the sample's seed and the token's position alone. Raises ValueError where the request has no trie.
+    """Samples of a request with a trie, from an engine that restricts a single token at a time.
+
+    Each token is one request over the ids that the trie offers; forced tokens need none. A token's seed depends only on
+    the sample's seed and the token's position. Raises ValueError if the request has no trie.
     """
     seeds = range(request.seed, request.seed + request.samples)
     return list(await asyncio.gather(*(_walk(request, seed, choose) for seed in seeds)))
@@ -182,7 +137,7 @@ async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
         token, logprob = choices[0], 0.0
         if len(choices) > 1:
             prompt = [*request.prompt_ids, *tokens]
-            token, logprob = await choose(prompt, token_seed(seed, len(prompt)), choices)
+            token, logprob = await choose(prompt, _token_seed(seed, len(prompt)), choices)
         tokens.append(token)
         logprobs.append(0.0 if request.temperature == 0 else logprob)  # a greedy choice is certain
         offered.append(choices)
@@ -191,7 +146,7 @@ async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
     return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
 
 
-def token_seed(seed: int, position: int) -> int:
+def _token_seed(seed: int, position: int) -> int:
     """The seed of the token at `position` of a sample's sequence."""
     digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") & SEED_MASK
@@ -207,19 +162,19 @@ class ContextOverflow(Exception):
         self.context = context
 
     def __reduce__(self) -> tuple[partial[ContextOverflow], tuple[()]]:
-        """Pickled by what it was made of."""
+        """Pickles its arguments, which `Exception` itself would not."""
         return partial(type(self), prompt=self.prompt, max_tokens=self.max_tokens, context=self.context), ()
 
 
 class UnusableReply(Exception):
-    """An engine answered with tokens or log-probabilities that no sampler has: it may do better if asked again."""
+    """An engine answered with impossible tokens or log-probabilities. Asking again may help."""
 
 
 def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
-    """The completions, log-probabilities that rounding has lifted above 0 set to 0. Every engine returns through this.
+    """The completions, with log-probabilities that rounding lifted above 0 set to 0. Every engine returns through this.
 
-    Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id below 0, and for lists
-    of different lengths.
+    Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id out of range, and for
+    lists of different lengths.
     """
     return list(map(_usable, completions))
 
@@ -241,33 +196,26 @@ def _usable(completion: Completion) -> Completion:
 
 
 async def replies_to(generator: Generator, request: Request) -> list[Completion]:
-    """The engine's answer, asked for up to `TRIES` times, each time with another seed, until it is usable.
+    """The engine's answer, requested up to TRIES times with new seeds until it is usable.
 
-    Raises UnusableReply when all tries are over, and whatever the engine raises.
+    Raises UnusableReply after the last try, and any error of the engine.
     """
     for attempt in range(1, TRIES):
         try:
             return usable_completions(await generator.generate(request))
         except UnusableReply:
             if request.session is not None:
-                generator.release(request.session)  # what is kept of it may be at fault
+                generator.release(request.session)  # its KV cache may be at fault
             request = replace(request, seed=derive(request.seed, "again", attempt))
     return usable_completions(await generator.generate(request))
 
 
-def check_tokens(request: Request, *, vocabulary: int) -> None:
-    """Raises ValueError for ids that the model has not: a pass with one of them fails for all who are in it."""
-    least, most = min(request.prompt_ids), max(request.prompt_ids)
-    if request.allowed is not None:
-        least, most = min(least, request.allowed.least), max(most, request.allowed.most)
-    if least < 0 or most >= vocabulary:
-        raise ValueError(f"ids from {least} to {most}; the vocabulary ends at {vocabulary - 1}")
-
-
 def check_request(request: Request, *, context: int, vocabulary: int | None = None) -> None:
-    """With the size of a `vocabulary` also `check_tokens`. Raises ContextOverflow, or ValueError for a request without
-    a prompt or without anything to sample, with a temperature that divides to infinity, with a top_p that leaves no
-    token, or with a schema where its reply may train: restricted to a trie, or part of a session.
+    """Refuse a request that no engine could answer.
+
+    Raises ContextOverflow, or ValueError for a request without a prompt or anything to sample, with a temperature that
+    divides to infinity, with a top_p that leaves no token, with a schema although its reply may train (restricted to a
+    trie, or part of a session), or with ids outside a `vocabulary` of that size.
     """
     if request.samples > MOST_SAMPLES:
         raise ValueError(f"{request.samples} samples; one request may have {MOST_SAMPLES}")
@@ -281,5 +229,9 @@ def check_request(request: Request, *, context: int, vocabulary: int | None = No
         raise ValueError("json_schema is for replies that do not train: without allowed and without session")
     if len(request.prompt_ids) + request.max_tokens > context:
         raise ContextOverflow(prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=context)
-    if vocabulary is not None:
-        check_tokens(request, vocabulary=vocabulary)
+    if vocabulary is not None:  # a pass with an unknown id would fail for all requests in it
+        least, most = min(request.prompt_ids), max(request.prompt_ids)
+        if request.allowed is not None:
+            least, most = min(least, request.allowed.least), max(most, request.allowed.most)
+        if least < 0 or most >= vocabulary:
+            raise ValueError(f"ids from {least} to {most}; the vocabulary ends at {vocabulary - 1}")

@@ -1,18 +1,18 @@
-"""Any chat server as a judge or a teacher: messages in, text out, and calls of tools where it is told of some.
+"""Any chat server as a judge or a teacher: messages in, text and tool calls out.
 
-There are no token ids, so nothing that it says trains a model by its log-probabilities.
+There are no token ids, so replies cannot train a model by their log-probabilities.
 
-Each reply is a request of its own to `/chat/completions`, because many servers ignore `n`. What a server says is
-untrusted: a reply that is no text, or longer than its tokens can be, counts as cut.
+Each reply is a separate request to `/chat/completions`, because many servers ignore `n`. Replies are untrusted: one
+that is longer than its tokens can be counts as truncated.
 
-A request that fails is no error of the stage but a reply that is missing. The stage ends in four cases alone:
+A failed request is a missing reply, not an error of the stage. The stage ends only if the server
 
-- The server refuses the caller (FATAL).
-- It does not find the address or the model (NOT_FOUND), and has answered no request before.
-- It refuses all of the first requests.
-- It answers nobody for as long as a request is tried again.
+- refuses the caller (FATAL),
+- does not find the address or the model (NOT_FOUND) before it has answered any request,
+- refuses all of the first requests,
+- or answers no request while one is retried.
 
-Status 403 is a refusal like any other, because gateways answer 403 for an input that their moderation rejects.
+Status 403 is an ordinary refusal, because gateways answer 403 for input that their moderation rejects.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from typing import Any
 
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm.chat import neutral
+from rla.folding import neutral
 from rla.llm.http import JsonClient, ServerAway, ServerKeys, ServerRefusal
 
-FATAL = (401, 402)  # a wrong key, no money: the next request would fare no better
+FATAL = (401, 402)  # a wrong key, no credit: the next request would fail too
 NOT_FOUND = 404
-FIRST = 10  # refusals without a single answer after which the request is at fault, and not what it asks about
+FIRST = 10  # refusals without any answer that show that the request itself is at fault, not its content
 LARGEST_SEED = (1 << 31) - 1
-LETTERS = 64  # characters that a token has at most, but for runs of blanks
+MAX_CHARACTERS = 64  # of a token, except for runs of blanks
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatReply:
-    """One reply. `truncated`: it was cut, by the server or here. `calls`: names and arguments, which are JSON texts of
-    whatever the server wrote.
+    """One reply. `truncated` means cut by the server or here. `calls` has the names and arguments of tool calls,
+    untrusted JSON texts.
     """
 
     text: str
@@ -51,8 +51,8 @@ class ChatReply:
     calls: tuple[tuple[str, str], ...] = ()
 
 
-class NoReply(Exception):
-    """An answer that holds no reply."""
+class _NoReply(Exception):
+    """An answer without a reply."""
 
 
 class ChatServer:
@@ -66,8 +66,8 @@ class ChatServer:
         asked: str = "a judgement",
         secret: str = "RLA_JUDGE_API_KEY",
     ) -> None:
-        """`section`: the place of `config` in the parameters. `asked`: the name of a reply in messages. `secret`: the
-        environment variable that holds the API key.
+        """For messages, `section` is the path of `config` in the parameters and `asked` names a reply. `secret` is the
+        environment variable of the API key.
         """
         self._config, self._address, self._asked = config, f"{section}.url", asked
         keys = ServerKeys(address=self._address, model=f"{section}.model", secret=secret)
@@ -80,7 +80,7 @@ class ChatServer:
     async def replies(
         self, messages: Sequence[Mapping[str, Any]], *, samples: int, seed: int, temperature: float, max_tokens: int
     ) -> list[ChatReply]:
-        """Up to `samples` replies: those that failed are left out. Raises UserError where no other would succeed."""
+        """Up to `samples` replies, without failed ones. Raises UserError if no other request would succeed."""
         asked = [
             self.turn(messages, (), seed=seed + index, temperature=temperature, max_tokens=max_tokens)
             for index in range(samples)
@@ -96,23 +96,23 @@ class ChatServer:
         temperature: float,
         max_tokens: int,
     ) -> ChatReply | None:
-        """One reply, which may call one of `tools` (schemas of functions); none where it failed. UserError as above."""
+        """One reply, which may call `tools` (function schemas); None if it failed. Raises UserError like `replies`."""
         body = {
             "model": self._config.model,
-            "messages": [{**message, "content": neutral_content(message["content"])} for message in messages],
+            "messages": [{**message, "content": _neutral_content(message["content"])} for message in messages],
             "temperature": temperature,
             self._config.length_key: max_tokens,
             "stream": False,
             **({"tools": list(tools)} if tools else {}),
             **({"seed": seed & LARGEST_SEED} if self._config.seeded else {}),
         }
-        return await self._reply(body, LETTERS * max_tokens)
+        return await self._reply(body, MAX_CHARACTERS * max_tokens)
 
     async def _reply(self, body: dict[str, Any], longest: int) -> ChatReply | None:
         async with self._room:
             began = time.monotonic()
             try:
-                reply = reply_of(await self._client.ask("/chat/completions", body), longest)
+                reply = _reply_of(await self._client.ask("/chat/completions", body), longest)
             except ServerAway as away:
                 if self._answered_at < began:
                     raise
@@ -123,7 +123,7 @@ class ChatServer:
                 if refusal.status in FATAL or (self._answered_at < 0 and unknown):
                     raise
                 self._missing(str(refusal))
-            except NoReply as none:
+            except _NoReply as none:
                 self._refused += 1
                 if self._answered_at < 0 and self._refused >= FIRST:
                     raise UserError(
@@ -136,36 +136,36 @@ class ChatServer:
         return None
 
     def _missing(self, reason: str) -> None:
-        """A line for each reason, however often it is met."""
+        """Log one line per reason, however often it occurs."""
         if reason not in self._said and len(self._said) < FIRST:
             self._said.add(reason)
             log.warning("%s is missing: %s", self._asked, reason)
 
 
-def neutral_content(content: str | Sequence[Mapping[str, Any]]) -> Any:
-    """The same of a content, which is a text, or parts among which texts are."""
+def _neutral_content(content: str | Sequence[Mapping[str, Any]]) -> Any:
+    """`neutral` for a content, which is a text or a list of parts."""
     if isinstance(content, str):
         return neutral(content)
     return [{**part, "text": neutral(part["text"])} if part["type"] == "text" else part for part in content]
 
 
-def reply_of(answer: Any, longest: int) -> ChatReply:
-    """The first choice of an answer. Raises NoReply."""
+def _reply_of(answer: Any, longest: int) -> ChatReply:
+    """The first choice of an answer. Raises _NoReply."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise NoReply("an answer has no choices[0].message")
-    text = text_of(message.get("content"))
+        raise _NoReply("an answer has no choices[0].message")
+    text = _text_of(message.get("content"))
     return ChatReply(
         text=text[:longest].encode("utf-8", "replace").decode(),  # halves of a surrogate pair are no text
         truncated=choice.get("finish_reason") == "length" or len(text) > longest,
-        calls=tool_calls_of(message.get("tool_calls"), longest),
+        calls=_tool_calls_of(message.get("tool_calls"), longest),
     )
 
 
-def tool_calls_of(calls: Any, longest: int) -> tuple[tuple[str, str], ...]:
-    """Names and arguments of the calls of a message; those without are passed over, and longer ones are cut."""
+def _tool_calls_of(calls: Any, longest: int) -> tuple[tuple[str, str], ...]:
+    """Names and arguments of the calls of a message. Calls without either are ignored, long arguments are cut."""
     found = [one.get("function") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
     pairs = [(one.get("name"), one.get("arguments")) for one in found if isinstance(one, dict)]
     return tuple(
@@ -175,8 +175,8 @@ def tool_calls_of(calls: Any, longest: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def text_of(content: Any) -> str:
-    """A message's content: text, or parts some of which are text; none where the model refused to say anything."""
+def _text_of(content: Any) -> str:
+    """A message's content: text, or the text among its parts; empty if the model refused to answer."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []

@@ -1,4 +1,4 @@
-"""From the `generator` section to an engine and its tokenizer; only the backend asked for is imported.
+"""Make the engine and tokenizer of the `generator` section, importing only the configured backend.
 
 Engines of other packages are registered as `rla.config.load` says.
 """
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat
     from rla.llm.transformers_engine import TransformersGenerator
 
-VERIFIED = "RLA_VERIFIED"  # the model whose files the process that started this one has compared already
+VERIFIED = "RLA_VERIFIED"  # the model whose files the parent process has already verified
 
 
 class OwnEngine(Protocol):
-    """What a package registers in `rla.engines`; `config.own` is an instance."""
+    """An engine that a package registers in `rla.engines`; `config.own` is an instance."""
 
-    engine: str  # whose replies these are: a backend of ours, or the registered name
+    engine: str  # the backend that produces the replies, or the registered name
 
     def generator(
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
     ) -> Generator:
-        """As `make_generator`. Its weights have not been compared with what was recorded of them."""
+        """As `make_generator`. The caller has not verified the weights."""
         ...
 
     def free_memory(self, config: GeneratorConfig) -> None:
-        """Called before a model is trained: engines that stay give their GPUs back. Raises UserError."""
+        """Called before training: engines that outlive a stage free their GPUs. Raises UserError."""
         ...
 
 
@@ -43,14 +43,14 @@ def make_generator(
 ) -> tuple[Generator, PreTrainedTokenizerBase]:
     """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
 
-    `training`: its replies may be trained on; a server that leaves out what that needs is refused. Raises UserError
-    when the model or the backend's package is missing. Not to be called in an event loop.
+    `training` means that replies may train; a server that leaves out data that training needs is refused. Raises
+    UserError if the model or the backend's package is missing. Must not be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
     from rla.models.load import load_tokenizer
     from rla.models.verifying import named_content, verify_model
 
-    verify_model(model, weights=False)  # an engine elsewhere compares the weights that it reads
+    verify_model(model, weights=False)  # a remote engine verifies the weights that it reads
     tokenizer = load_tokenizer(model)
     if config.backend == "scripted":
         from rla.llm.scripted import ScriptedGenerator
@@ -75,16 +75,16 @@ def make_generator(
 
 
 def free_memory(config: GeneratorConfig) -> None:
-    """Have engines that stay give their memory back before training takes it. Raises UserError if they are in use."""
+    """Make engines that outlive a stage free their memory before training. Raises UserError if they are in use."""
     if config.own is not None:
         own: OwnEngine = config.own
         own.free_memory(config)
 
 
 def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str, str]:
-    """Compare the files of the model for all workers, which read the same: the environment that tells them so.
+    """Verify the files of the model once for all workers. Returns the environment variables that tell them so.
 
-    `checkpoint`: None where they need none. Raises UserError as `make_generator` does.
+    `checkpoint` is None if they need none. Raises UserError as `make_generator` does.
     """
     if checkpoint is None or config.backend not in ("vllm", "transformers"):
         return {}
@@ -97,12 +97,12 @@ def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str,
 
 
 def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Collection[int]) -> TransformersGenerator:
-    """The engine in this process, on a GPU where there is one. Raises UserError as `make_generator` does."""
+    """The engine in this process, on a GPU if there is one. Raises UserError as `make_generator` does."""
     import torch
 
     from rla.llm.transformers_engine import TransformersGenerator
     from rla.models.load import load_model
-    from rla.models.vision import load_vision
+    from rla.pictures.vision import load_vision
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if config.threads:

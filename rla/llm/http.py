@@ -1,9 +1,9 @@
-"""JSON over HTTP to an inference server that may drop, stall or refuse a request for a while.
+"""JSON over HTTP to an inference server that may drop, stall or refuse requests for a while.
 
-A dropped connection, silence for SILENCE seconds, status 429 and 5xx are tried again, with delays that double up to
-LONGEST_DELAY, each shortened by chance so that many callers do not return together, until PATIENCE has passed since the
-request first failed. A request carries its seed and nothing is kept of an attempt that failed, so that a second
-attempt replaces the first. Every other answer but 200 is an error at once.
+A dropped connection, silence for SILENCE seconds, status 429 and 5xx are retried until PATIENCE seconds have passed
+since the first failure, with delays that double up to LONGEST_DELAY and are shortened at random, so that many callers
+do not return together. A retry equals the failed request, whose seed it carries. Any other status except 200 is an
+error at once.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from typing import Any
 import aiohttp
 
 from rla.errors import UserError
+from rla.folding import one_line
 
-API_KEY = "RLA_SERVER_API_KEY"  # environment variable; params lie beside every output, a key must not
-SILENCE = 600.0  # seconds without an answer after which a request is made again
-PATIENCE = 300.0  # seconds for which a request that fails is made again
+API_KEY = "RLA_SERVER_API_KEY"  # an environment variable, because params are copied next to every output
+SILENCE = 600.0  # seconds without an answer before a request is retried
+PATIENCE = 300.0  # seconds for which a failing request is retried
 FIRST_DELAY, LONGEST_DELAY = 0.25, 15.0  # seconds
-CONNECTING = 30.0  # seconds until a machine that does not answer counts as a failure
-KEPT = 3.0  # seconds that a connection stays open unused: less than uvicorn's 5, which would end it under a request
+CONNECTING = 30.0  # seconds
+KEPT = 3.0  # seconds that an idle connection stays open, less than uvicorn's 5, which would close it during a request
 MOST_BYTES = 1 << 26  # of an answer
-EXCERPT = 300  # characters of a server's message that are shown
+EXCERPT = 300  # characters of a server's message in an error
 
 log = logging.getLogger(__name__)
 
 
 class ServerAway(UserError):
-    """The server has not answered a request for as long as it is tried again."""
+    """The server did not answer a request during PATIENCE."""
 
 
 class ServerRefusal(UserError):
-    """The server answered with an error that another attempt would not change."""
+    """The server answered with an error that a retry would not change."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -48,7 +49,7 @@ class ServerRefusal(UserError):
 
 
 class TransientFailure(Exception):
-    """An attempt that may succeed when it is made again. `wait`: seconds that the server asked for."""
+    """An attempt that may succeed if it is retried. `wait` is in seconds, as the server asked."""
 
     def __init__(self, reason: str, *, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -57,7 +58,7 @@ class TransientFailure(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerKeys:
-    """What the user can change about a server: the parameters that describe it, and the variable of its API key."""
+    """Names for messages: the parameters that describe a server, and the environment variable of its API key."""
 
     address: str = "generator.server"
     model: str = "server_model"
@@ -65,10 +66,10 @@ class ServerKeys:
 
 
 class JsonClient:
-    """Requests below one base URL. Connections belong to the running event loop and end with it."""
+    """Requests to one base URL. Connections belong to the running event loop and end with it."""
 
     def __init__(self, url: str, *, connections: int, keys: ServerKeys | None = None, whole: bool = False) -> None:
-        """`whole`: an answer has to be complete after SILENCE seconds, the wait for a connection included."""
+        """With `whole`, an answer must be complete within SILENCE seconds, including the wait for a connection."""
         self.url, self._keys, self._whole = url.rstrip("/"), keys or ServerKeys(), whole
         self._connections = connections
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,9 +78,9 @@ class JsonClient:
         self._failing = False
 
     async def ask(self, path: str, body: Any = None, *, check: Callable[[Any], None] | None = None) -> Any:
-        """The JSON that GET (without a body) or POST answers; `check` may raise TransientFailure for it.
+        """The JSON answer to GET (without a body) or POST; `check` may raise TransientFailure for it.
 
-        Raises ServerRefusal for an answer that is final, ServerAway when PATIENCE is over.
+        Raises ServerRefusal for a final error, ServerAway once PATIENCE is over.
         """
         session = await self._opened()
         failed_at: float | None = None
@@ -105,7 +106,7 @@ class JsonClient:
         method = "GET" if body is None else "POST"
         try:
             async with session.request(method, f"{self.url}{path}", json=body, allow_redirects=False) as response:
-                text = await body_of(response)
+                text = await _body_of(response)
                 status, headers = response.status, response.headers
         except aiohttp.ClientSSLError as error:
             raise ServerRefusal(
@@ -118,9 +119,11 @@ class JsonClient:
         except aiohttp.ClientError as error:
             raise TransientFailure(str(error) or type(error).__name__) from None
         if status == 429 or status >= 500:
-            raise TransientFailure(f"status {status}: {message_of(text)}", wait=asked_wait(headers.get("Retry-After")))
+            raise TransientFailure(
+                f"status {status}: {_message_of(text)}", wait=_asked_wait(headers.get("Retry-After"))
+            )
         if status != 200:
-            said = f"{self.url}{path}: status {status}: {message_of(text)}{self._hint(status)}"
+            said = f"{self.url}{path}: status {status}: {_message_of(text)}{self._hint(status)}"
             raise ServerRefusal(said, status=status)
         try:
             return json.loads(text)
@@ -140,10 +143,10 @@ class JsonClient:
 
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession]:
         """One session. `asyncio.run` ends its asynchronous generators before the loop, and the session with them."""
-        key = key_of(self._keys.secret)
+        key = _key_of(self._keys.secret)
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=KEPT),
-            # Silence, not the whole time: waiting for one of the connections is no fault of the server.
+            # Limits silence, not the whole time: the server is not at fault if all connections are in use.
             timeout=aiohttp.ClientTimeout(
                 total=SILENCE if self._whole else None, sock_connect=CONNECTING, sock_read=SILENCE
             ),
@@ -152,7 +155,7 @@ class JsonClient:
             yield session
 
     def _note(self, reason: str) -> None:
-        """One line for an outage, however many requests it hits."""
+        """Log one line per outage, however many requests it affects."""
         if not self._failing:
             log.warning("%s: %s; trying again for up to %g s", self.url, reason, PATIENCE)
         self._failing = True
@@ -164,7 +167,6 @@ class JsonClient:
         )
 
     def _hint(self, status: int) -> str:
-        """What to do about it, where the status says so."""
         if status in (401, 403):
             return f"; put the server's API key into the environment variable {self._keys.secret}"
         if status == 404:
@@ -173,18 +175,16 @@ class JsonClient:
         return ""
 
 
-def key_of(variable: str) -> str:
-    """The API key in an environment variable, without the blanks and line ends around it. Raises UserError, which does
-    not show the key.
-    """
+def _key_of(variable: str) -> str:
+    """The API key in an environment variable, stripped. Raises UserError, which does not show the key."""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"{variable}: has letters that no API key has; set it to the key alone, without line breaks")
     return key
 
 
-async def body_of(response: aiohttp.ClientResponse) -> str:
-    """The text of an answer; bytes that are no UTF-8 are replaced. Raises ServerRefusal where it has no end."""
+async def _body_of(response: aiohttp.ClientResponse) -> str:
+    """The text of an answer; invalid UTF-8 is replaced. Raises ServerRefusal if it is too long."""
     data = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):
         data += chunk
@@ -193,8 +193,8 @@ async def body_of(response: aiohttp.ClientResponse) -> str:
     return data.decode("utf-8", "replace")
 
 
-def asked_wait(text: str | None) -> float:
-    """Seconds that a Retry-After asks for. It may also be a date, or nonsense: then it is the delay's turn."""
+def _asked_wait(text: str | None) -> float:
+    """The seconds of a Retry-After header, 0 if it is a date or nonsense."""
     try:
         wait = float(text or 0.0)
     except ValueError:
@@ -202,18 +202,13 @@ def asked_wait(text: str | None) -> float:
     return wait if math.isfinite(wait) and wait > 0.0 else 0.0
 
 
-def message_of(text: str) -> str:
-    """What an error's body says: OpenAI's `error.message`, FastAPI's `detail`, or its beginning; one line of it."""
+def _message_of(text: str) -> str:
+    """The message in an error's body: OpenAI's `error.message`, FastAPI's `detail`, or its beginning, in one line."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return without_controls(text[:EXCERPT]) or "no message"
+        return one_line(text, EXCERPT) or "no message"
     if isinstance(data, dict):
         error = data.get("error", data)
         data = (error.get("message") or error.get("detail") or data) if isinstance(error, dict) else error
-    return without_controls(str(data)[:EXCERPT])
-
-
-def without_controls(text: str) -> str:
-    """What a server wrote, without what acts on a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    return one_line(str(data), EXCERPT)

@@ -1,8 +1,6 @@
-"""A Generator without a model: replies come from a function, the same for the same request, wherever it is
-asked.
+"""A Generator without a model: a deterministic function of the request gives the replies.
 
-Log-probabilities are those of a uniform choice: -log(number of ids offered), 0 where a reply is not
-restricted.
+Log-probabilities belong to a uniform choice: -log(number of ids offered), or 0 if the reply is unrestricted.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ Reply = Callable[[Request, int], list[int]]
 
 
 def hashed_path(request: Request, seed: int, *, stop_id: int) -> list[int]:
-    """A path of the request's trie picked by hash(seed, prompt); just `stop_id` where there is no trie."""
+    """A path of the request's trie picked by hash(seed, prompt), or just `stop_id` without a trie."""
     if request.allowed is None:
         return [stop_id]
     state = hashlib.blake2b(f"{seed}:{','.join(map(str, request.prompt_ids))}".encode(), digest_size=8)
@@ -37,16 +35,16 @@ class ScriptedGenerator:
         self._reply: Reply = reply or (lambda request, seed: hashed_path(request, seed, stop_id=stop_id))
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Raises ContextOverflow like an engine would, KeyError for a reply that the trie does not allow."""
+        """Raises ContextOverflow like an engine, KeyError for a reply that the trie does not allow."""
         check_request(request, context=self.context)
         self.requests += 1
         return usable_completions([self._complete(request, request.seed + index) for index in range(request.samples)])
 
     def release(self, session: str) -> None:
-        """Nothing is kept for a session."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Does nothing."""
 
     def _complete(self, request: Request, seed: int) -> Completion:
         reply = self._reply(request, seed)

@@ -1,14 +1,14 @@
-"""Cache slots: which sequence's keys and values each slot holds, who may use it next, and attention over them.
+"""KV cache slots: which sequence each slot holds, which sequence may use it next, and attention over slots.
 
-A slot is live (a completion is being sampled), held (a session waits for its next turn) or free. What a free
-slot still holds can be the prefix of another prompt. Correctness never rests on that: a slot's `valid` first
-ids are those whose keys and values it holds, and a prompt uses the part that it shares with them.
+A slot is live (a completion is being sampled), held (a session waits for its next turn) or free. A free slot may still
+hold a prefix of another prompt. Correctness never depends on that: a slot holds the keys and values of its first
+`valid` ids, and a prompt uses the part that it shares with them.
 
-A forward pass packs the new tokens of many sequences in its single row. Linear layers see [1, tokens] without padding;
-in attention the queries are regrouped by how many new tokens their sequence has (1, up to 4, up to 16, ...) and attend
-to the keys of their own slot. Grouped-query heads are laid out as further queries of their key head, so keys and values
-are never repeated. Registered with transformers as one more attention implementation, which any model that follows its
-attention interface can use.
+A forward pass packs the new tokens of many sequences into a single row. Linear layers see [1, tokens] without padding;
+in attention the queries are grouped by the number of new tokens of their sequence (1, up to 4, up to 16, ...) and
+attend to the keys of their own slot. Grouped-query heads become further queries of their key head, so keys and values
+are never repeated. It is registered with transformers as an attention implementation, for any model that uses its
+attention interface.
 
 Shapes: T new tokens, R sequences of a group, Q queries of each, L keys, S slots, H heads, K key heads, D
 width.
@@ -22,14 +22,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache
 
 from rla.errors import UserError
-from rla.llm.base import Ints
 
+Ints = npt.NDArray[np.int64]
 IMPLEMENTATION = "rla_slots"
 KEY_MULTIPLE = 16  # lengths are rounded up: masks stay aligned for the CUDA kernels
 MAX_SCORES = 1 << 27  # scores (R * Q * L) of one attention call
@@ -40,7 +41,7 @@ MIN_WAIT = 32  # tokens; a prompt waits a pass for a prefix that another sequenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionGroup:
-    """R sequences whose Q (padded) queries are attended to in one call."""
+    """R sequences of Q (padded) queries each, for one attention call."""
 
     slots: slice | Tensor
     tokens: Tensor  # [R * Q] packed index of each query
@@ -64,11 +65,11 @@ class AttentionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionPlan:
-    """Where the packed tokens of one forward pass live."""
+    """The slots and positions of the packed tokens of a forward pass."""
 
     groups: list[AttentionGroup]
     order: Tensor  # [T] index of each packed token in the concatenated outputs of the groups
-    cells: Tensor  # [T] slot * context + position: where its key and value are written
+    cells: Tensor  # [T] slot * context + position of its key and value
 
 
 def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: torch.device) -> AttentionPlan:
@@ -97,7 +98,7 @@ def _ranges(counts: Ints) -> Ints:
 
 
 def _buckets(starts: Ints, counts: Ints) -> list[Ints]:
-    """Rows by size class of their new tokens (1, 4, 16, ...), split where one call would grow too large."""
+    """Rows by size class of their new tokens (1, 4, 16, ...), split so that no call grows too large."""
     size = np.ceil(np.log2(counts) / 2).astype(np.int64)
     length = np.maximum(np.ceil(np.log2(starts + counts)).astype(np.int64), 8)
     classes = np.where(counts > 4, size * 64 + length, size * 64)
@@ -173,7 +174,7 @@ def slot_attention(
 
 
 def register() -> None:
-    """Make IMPLEMENTATION known to transformers. It has no mask function there: the plan makes its own."""
+    """Register IMPLEMENTATION with transformers, without a mask function because the plan makes its own masks."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(IMPLEMENTATION, slot_attention)
@@ -184,19 +185,19 @@ class SlotTable:
 
     def __init__(self, *, slots: int, context: int) -> None:
         self.ids = np.zeros((slots, context), dtype=np.int32)
-        self.valid: Ints = np.zeros(slots, dtype=np.int64)  # leading ids whose keys and values are held
-        self.length: Ints = np.zeros(slots, dtype=np.int64)  # ids known, those yet to be computed included
+        self.valid: Ints = np.zeros(slots, dtype=np.int64)  # leading ids with keys and values in the slot
+        self.length: Ints = np.zeros(slots, dtype=np.int64)  # known ids, including those not computed yet
         self._sessions: dict[str, int] = {}
         self._holder: list[str | None] = [None] * slots
         self._live = np.zeros(slots, dtype=np.bool_)
         self._used = np.zeros(slots, dtype=np.float64)  # when it was last live
 
     def slot_of(self, session: str | None) -> int | None:
-        """The slot that a session holds."""
+        """The slot of a session, if it has one."""
         return None if session is None else self._sessions.get(session)
 
     def has_room(self, *, idle_before: float) -> bool:
-        """Whether `claim` would find a slot for a sequence that holds none."""
+        """Whether `claim` would find a slot for a sequence without one."""
         return any(
             not live and (holder is None or used < idle_before)
             for live, holder, used in zip(self._live.tolist(), self._holder, self._used.tolist(), strict=True)
@@ -216,9 +217,8 @@ class SlotTable:
     def claim(self, session: str | None, prompt: Ints, *, idle_before: float) -> tuple[int, int, int] | None:
         """Make a slot live for `prompt`: (slot, source slot, shared ids), or None while all are taken.
 
-        Taken in this order: the session's own, a free one, that of the session idle for longest if its last
-        use was before `idle_before`. The caller copies the shared ids' keys and values where source differs
-        from slot.
+        In order of preference: the session's own slot, a free one, the one of the longest idle session if its last use
+        was before `idle_before`. If source and slot differ, the caller copies the keys and values of the shared ids.
         """
         own = self.slot_of(session)
         if own is not None and self._live[own]:  # a second request of the session at the same time
@@ -239,18 +239,18 @@ class SlotTable:
         return slot, source, shared
 
     def append(self, slot: int, tokens: Sequence[int]) -> None:
-        """Ids sampled or forced, whose keys and values are yet to be computed."""
+        """Add sampled or forced ids, whose keys and values are not computed yet."""
         start = int(self.length[slot])
         self.ids[slot, start : start + len(tokens)] = tokens
         self.length[slot] = start + len(tokens)
 
     def finish(self, slot: int, *, now: float) -> None:
-        """The completion is done: the slot is held by its session, or free."""
+        """The completion is done: the slot is held for its session, or free."""
         self._live[slot] = False
         self._used[slot] = now
 
     def release(self, session: str) -> None:
-        """Forget a session; its slot is free as soon as it is not live."""
+        """Forget a session; its slot is free once it is no longer live."""
         slot = self._sessions.pop(session, None)
         if slot is not None:
             self._holder[slot] = None
@@ -288,17 +288,17 @@ class SlotTable:
 
 
 def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`torch.zeros`, which on a CPU takes a page of memory when that is first written, not all of them at once."""
+    """`torch.zeros` that on a CPU takes each page of memory when it is first written, not all at once."""
     if device.type != "cpu":
         return torch.zeros(tuple(shape), dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(size + ALIGNED, dtype=np.uint8)  # of pages that the system gives out zeroed
+    memory = np.zeros(size + ALIGNED, dtype=np.uint8)  # the system zeroes pages when they are first written
     start = -memory.ctypes.data % ALIGNED
     return torch.from_numpy(memory[start : start + size]).view(dtype).view(tuple(shape))
 
 
 class SlotCache(Cache):
-    """Keys and values, each [layers, slots, context, key heads, width], written through a Plan."""
+    """Keys and values, each [layers, slots, context, key heads, width], written through an AttentionPlan."""
 
     def __init__(self, *, config: Any, slots: int, context: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(layers=[])

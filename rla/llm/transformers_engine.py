@@ -1,8 +1,8 @@
-"""Any Hugging Face causal language model as a Generator, with continuous batching over cache slots.
+"""Any Hugging Face causal language model as a Generator, with continuous batching over KV cache slots.
 
-One forward pass takes the next tokens of every live sequence, whatever their number: one for a sequence that decodes,
-many for a prompt. A sequence that ends makes room at once. Tokens that the trie forces need no pass; samples of a
-request are one sequence until they part. The pass runs on the event loop's own thread, and callers move between passes.
+A forward pass takes the next tokens of every live sequence: one for a sequence that decodes, many for a prompt. A
+sequence that ends frees its slot at once. Tokens that the trie forces need no pass; the samples of a request are one
+sequence until they draw different tokens. Passes run on the event loop's own thread, and callers run between passes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +20,22 @@ import torch
 from torch import Tensor
 
 from rla.errors import UserError
-from rla.llm.base import BREATHS, Completion, Ints, Request, check_request, usable_completions
-from rla.llm.passes import EngineJob, Row, passes_of
-from rla.llm.slots import IMPLEMENTATION, SlotCache, SlotTable, register
-from rla.models.sight import set_text_attention
+from rla.llm.base import Completion, FinishReason, Request, check_request, usable_completions
+from rla.llm.slots import IMPLEMENTATION, Ints, SlotCache, SlotTable, make_plan, register
+from rla.pictures.encoder import VisionPasses, VisionPrompt, set_text_attention
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
     from transformers import PreTrainedModel
 
-    from rla.models.vision import VisionFormat
+    from rla.pictures.vision import VisionFormat
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
+YIELDS = 3  # turns of the event loop between passes: enough for a caller to act on a reply and ask again
 ROUNDING = 1e-6  # by which a sum of fp32 probabilities may miss a top_p that it reaches
 COUNTS = ("generated_tokens", "forced_tokens", "prefilled_tokens", "cached_tokens", "passes")
 
@@ -49,7 +49,7 @@ def _splitmix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) for each (seed, position), whatever else is in the batch; any Python int is a seed."""
+    """One number in [0, 1) for each (seed, position), independent of the batch; any Python int is a seed."""
     seed = np.array([value & _MASK for value in seeds], dtype=np.uint64)
     position = np.asarray(positions, dtype=np.uint64)
     bits = _splitmix(_splitmix(seed) ^ position)
@@ -64,11 +64,11 @@ def sample(
     uniform: npt.NDArray[np.float64],
     top_ps: Sequence[float] | None = None,
 ) -> tuple[list[int], list[float]]:
-    """Tokens and log-probabilities for logits [N, V], by inverse CDF: token = first id with CDF > u. An empty
-    `offered[n]` leaves row n unrestricted. `top_ps`: one for each row; without them all are 1.
+    """Tokens and log-probabilities for logits [N, V] by inverse CDF: token = first id with CDF > u. An empty
+    `offered[n]` leaves row n unrestricted. `top_ps` has a value per row, by default 1.
 
-    The log-probability is that of the distribution sampled from: softmax(logits / T) over the whole vocabulary, or over
-    the offered ids only; with top_p < 1 that distribution filtered to its nucleus and renormalised. T = 0 takes the
+    Log-probabilities belong to the distribution sampled from: softmax(logits / T) over the whole vocabulary, or over
+    the offered ids only; with top_p < 1, this distribution filtered to its nucleus and renormalised. T = 0 takes the
     most likely id, with log-probability 0.
     """
     share = np.ones(len(offered)) if top_ps is None else np.asarray(top_ps, dtype=np.float64)
@@ -116,10 +116,10 @@ def _draw(
 
 
 def _nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
-    """Log-probabilities of each row's nucleus, renormalised, -inf outside; a row with top_p 1 stays as it is.
+    """Log-probabilities of each row's nucleus, renormalised, -inf outside; a row with top_p 1 is unchanged.
 
-    nucleus = the smallest set of the likeliest ids whose probability reaches top_p: an id is in it if all that come
-    before it, the likelier ones and of equals those of lower position, have less than top_p together.
+    nucleus = the smallest set of the likeliest ids whose probability reaches top_p: an id is in it if all ids before
+    it, likelier ones and equal ones of lower position, have less than top_p together.
     """
     ordered, order = logprobs.double().sort(dim=1, descending=True, stable=True)
     mass = ordered.exp()
@@ -139,13 +139,86 @@ def _inverse_cdf(logprobs: Tensor, uniform: Tensor) -> Tensor:
     return torch.minimum(index, last)
 
 
-class TransformersGenerator:
-    """Generator over a transformers model, on the device where its weights are.
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Row:
+    """A completion being sampled, shared by all samples (one seed each) that have drawn the same tokens so far."""
 
-    `max_sequences` slots of `context` tokens are allocated at once; at most `tokens_per_pass` tokens (longer
-    prompts are cut into pieces) go through the model in one pass. A session that asked for nothing in the last
-    `idle_seconds` may lose its slot to a request that waits. One event loop at a time may use the engine.
-    After each pass callers have the time to ask again. `vision`: of a model that sees pictures.
+    job: _Job
+    seeds: list[int]
+    session: str | None
+    node: dict[int, Any] | None
+    slot: int = -1
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    offered: list[list[int]] = field(default_factory=list)
+    forced: int = 0  # number of tokens that were the only one offered
+
+    def part(self, seeds: list[int]) -> _Row:
+        """A copy for samples that are about to draw a different token, without slot and session."""
+        return replace(
+            self,
+            seeds=seeds,
+            session=None,
+            slot=-1,
+            tokens=self.tokens[:],
+            logprobs=self.logprobs[:],
+            offered=self.offered[:],
+        )
+
+    def choices(self) -> list[int]:
+        """Ids that the trie offers next, empty if unrestricted."""
+        return [] if self.node is None else sorted(self.node)
+
+    def accept(self, token: int, logprob: float, offered: list[int]) -> None:
+        """Append a token and descend the trie."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.offered.append(offered)
+        if self.node is not None:
+            self.node = self.node[token]
+
+    def force(self) -> None:
+        """Take every token that is the only one offered."""
+        while self.node is not None and len(self.node) == 1 and len(self.tokens) < self.job.request.max_tokens:
+            (token,) = self.node
+            self.accept(token, 0.0, [token])
+            self.forced += 1
+
+    def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
+        """Why sampling has ended, or None while it goes on."""
+        if self.node == {} or (self.node is None and self.tokens and self.tokens[-1] in stop_ids):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.job.request.max_tokens else None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Job:
+    """A request and its finished completions by sample index. `prompt` has its ids as the cache compares them; `vision`
+    is set for a vision-language model.
+    """
+
+    request: Request
+    prompt: Ints
+    future: asyncio.Future[list[Completion]]
+    done: dict[int, Completion] = field(default_factory=dict)
+    vision: VisionPrompt | None = None
+
+    def finish(self, row: _Row, reason: FinishReason) -> None:
+        """Record a finished row. After the last one, answer the request, samples in order."""
+        for seed in row.seeds:
+            self.done[seed - self.request.seed] = Completion(
+                token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
+            )
+        if len(self.done) == self.request.samples and not self.future.done():
+            self.future.set_result([self.done[index] for index in range(self.request.samples)])
+
+
+class TransformersGenerator:
+    """Generator over a transformers model, on the device of its weights.
+
+    `max_sequences` slots of `context` tokens are allocated at once. At most `tokens_per_pass` tokens go through the
+    model in one pass; longer prompts are split. A session without a request in the last `idle_seconds` may lose its
+    slot to a waiting request. One event loop at a time may use the engine. `vision` is set for a vision-language model.
     """
 
     def __init__(
@@ -176,38 +249,42 @@ class TransformersGenerator:
         self._cache = SlotCache(
             config=text_config, slots=max_sequences, context=context, dtype=model.dtype, device=model.device
         )
-        self._passes = passes_of(model, self._cache, context=context, vision=vision)
-        self._live: list[Row] = []
-        self._returning: list[Row] = []  # rows whose session holds a slot
-        self._waiting: deque[Row] = deque()
+        if vision is None and hasattr(model.config, "vision_config"):
+            raise UserError(f"{type(model).__name__} sees pictures: its image processor must lie beside the weights")
+        self._vision = None if vision is None else VisionPasses(model, vision)
+        self._live: list[_Row] = []
+        self._returning: list[_Row] = []  # rows whose session holds a slot
+        self._waiting: deque[_Row] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._stats = dict.fromkeys(COUNTS, 0)
         self._seconds = 0.0
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and for
-        pictures that do not belong to its tokens, and UnusableReply where the model computes NaN.
+        """Sample `request.samples` completions.
+
+        Raises ContextOverflow, ValueError for an empty prompt or images that do not belong to its tokens, and
+        UnusableReply if the model computes NaN.
         """
         check_request(request, context=self.context, vocabulary=self._model.get_input_embeddings().weight.shape[0])
-        job = EngineJob(
-            request=request,
-            prompt=self._passes.prompt(request),
-            future=asyncio.get_running_loop().create_future(),
-        )
+        if request.images and self._vision is None:
+            raise ValueError("the prompt has pictures, and the model reads texts alone")
+        vision = None if self._vision is None else self._vision.prompt(request.prompt_ids, request.images)
+        ids = np.asarray(request.prompt_ids, dtype=np.int64) if vision is None else vision.keys
+        job = _Job(request=request, prompt=ids, future=asyncio.get_running_loop().create_future(), vision=vision)
         node = None if request.allowed is None else request.allowed.root
         seeds = [request.seed + index for index in range(request.samples)]
-        self._enqueue(Row(job=job, seeds=seeds, node=node, session=request.session))
+        self._enqueue(_Row(job=job, seeds=seeds, node=node, session=request.session))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
         return usable_completions(await job.future)
 
     def release(self, session: str) -> None:
-        """Give up what is kept for a session."""
+        """Give up the cache slot of a session."""
         self._table.release(session)
 
     def forget(self) -> None:
-        """Give up every prompt and session that the cache knows: the next passes are those of a new engine.
+        """Drop every cached prompt and session, so that the next passes equal those of a new engine.
 
         Raises RuntimeError while a request is unanswered.
         """
@@ -216,7 +293,8 @@ class TransformersGenerator:
         self._live, self._returning, self._waiting = [], [], deque()
         slots, context = self._table.ids.shape
         self._table = SlotTable(slots=slots, context=context)
-        self._passes.forget()
+        if self._vision is not None:
+            self._vision.forget()
 
     async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
         """Take the weights of another model of the same architecture. Raises RuntimeError as `forget` does."""
@@ -227,15 +305,15 @@ class TransformersGenerator:
         self._stop_ids = frozenset(stop_ids)
 
     def close(self) -> None:
-        """Stop sampling; requests that wait are cancelled."""
+        """Stop sampling and cancel waiting requests."""
         if self._pump is not None and not self._pump.done():
             self._pump.cancel()
 
     def stats(self) -> dict[str, float]:
-        """Counts since the start: tokens generated (forced ones too), prefilled, cached; passes; seconds."""
+        """Counts since the start: tokens generated (including forced ones), prefilled, cached; passes; seconds."""
         return {**self._stats, "seconds": self._seconds}
 
-    def _enqueue(self, row: Row) -> None:
+    def _enqueue(self, row: _Row) -> None:
         if self._table.slot_of(row.session) is None:
             self._waiting.append(row)
         else:
@@ -248,15 +326,16 @@ class TransformersGenerator:
             if self._live:
                 self._step()
                 self._seconds += time.perf_counter() - started
-                await _breathe()
+                for _ in range(YIELDS):
+                    await asyncio.sleep(0)
             else:
                 await asyncio.sleep(self._idle_seconds / 10)
 
     def _fail_all(self, task: asyncio.Task[None]) -> None:
-        """Pass on what ended the pump to everybody who waits for it.
+        """Pass the error that ended the pump to all waiting requests.
 
-        This comes a turn of the loop after the end. By then a new request may have started the next pump, whose rows
-        these are.
+        This runs one turn of the loop after the end. By then a new request may have started the next pump, which owns
+        the rows.
         """
         if task is not self._pump:
             return
@@ -273,10 +352,10 @@ class TransformersGenerator:
         self._live, self._returning, self._waiting = [], [], deque()
 
     def _admit(self, now: float) -> None:
-        """Start what has a slot, then waiting rows in order, but after a row that computes their prompt."""
+        """Start rows with a slot, then waiting rows in order, but not before a row that computes their prompt."""
         returning, self._returning = self._returning, []
         self._waiting.extendleft(row for row in reversed(returning) if not self._try_start(row, now))
-        later: list[Row] = []
+        later: list[_Row] = []
         while self._waiting and len(later) < 4 * len(self._table.valid):
             if not self._table.has_room(idle_before=now - self._idle_seconds):
                 break
@@ -287,8 +366,8 @@ class TransformersGenerator:
                 self._try_start(row, now)
         self._waiting.extendleft(reversed(later))
 
-    def _try_start(self, row: Row, now: float) -> bool:
-        """Claim a slot, and what the cache knows of the prompt. True also for a row that nobody waits for."""
+    def _try_start(self, row: _Row, now: float) -> bool:
+        """Claim a slot and the cached prefix of the prompt. True also for a row whose request was cancelled."""
         job = row.job
         if job.future.done():
             return True
@@ -304,16 +383,16 @@ class TransformersGenerator:
         self._advance(row)
         return True
 
-    def _advance(self, row: Row) -> None:
-        """After a start or a sampled token: take what is forced, note the ids, finish what is done."""
+    def _advance(self, row: _Row) -> None:
+        """After a start or a sampled token: take forced tokens, record the ids, finish the row if it is done."""
         known = int(self._table.length[row.slot]) - len(row.job.prompt)
         row.force()
         self._table.append(row.slot, row.tokens[known:])
         if self._finish(row):
             self._retire(row)
 
-    def _finish(self, row: Row) -> bool:
-        """Hand over a row that is done; False where there is more to sample."""
+    def _finish(self, row: _Row) -> bool:
+        """Hand over a row that is done; False if there is more to sample."""
         reason = row.finish_reason(self._stop_ids)
         if reason is None:
             return False
@@ -322,7 +401,7 @@ class TransformersGenerator:
         row.job.finish(row, reason)
         return True
 
-    def _retire(self, row: Row) -> None:
+    def _retire(self, row: _Row) -> None:
         self._live.remove(row)
         self._table.finish(row.slot, now=time.perf_counter())
 
@@ -339,15 +418,41 @@ class TransformersGenerator:
         keep = counts > 0
         complete = (counts == pending)[keep]
         taken = [row for row, kept in zip(self._live, keep, strict=True) if kept]
-        logits = self._passes.logits(self._table, taken, slots[keep], starts[keep], counts[keep], complete)
+        logits = self._logits(taken, slots[keep], starts[keep], counts[keep], complete)
         self._stats["passes"] += 1
         self._table.valid[slots] += counts
         rows = [row for row, whole in zip(self._live, counts == pending, strict=True) if whole]
         if rows:
             self._sample(rows, logits)
 
+    @torch.inference_mode()
+    def _logits(
+        self, rows: Sequence[_Row], slots: Ints, starts: Ints, counts: Ints, complete: npt.NDArray[np.bool_]
+    ) -> Tensor:
+        """Logits [complete rows, V] after each complete row's last token; row i brings `counts[i]` new tokens."""
+        device = self._model.device
+        plan = make_plan(slots=slots, starts=starts, counts=counts, context=self.context, device=device)
+        slot = np.repeat(slots, counts)
+        position = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(slot))
+        last = torch.from_numpy((np.cumsum(counts) - 1)[complete]).to(device)
+        self._cache.plan = plan
+        options = {"past_key_values": self._cache, "use_cache": True, "slot_plan": plan}
+        ids = self._table.ids[slot, position].astype(np.int64)
+        if self._vision is not None:
+            prompts = [row.job.vision for row in rows if row.job.vision is not None]
+            bounds = zip(prompts, starts.tolist(), (starts + counts).tolist(), strict=True)
+            return self._vision.logits(ids, list(bounds), last, options)
+        output = self._model(
+            input_ids=torch.from_numpy(ids)[None].to(device),
+            position_ids=torch.from_numpy(position)[None].to(device),
+            logits_to_keep=last,
+            **options,
+        )
+        logits: Tensor = output.logits[0]
+        return logits
+
     def _fit(self, pending: Ints) -> Ints:
-        """Tokens of each row that go into the pass: short rows first, the last one cut to fit."""
+        """The number of tokens of each row in the pass: short rows first, the last one cut to fit."""
         if int(pending.sum()) <= self._tokens_per_pass:
             return pending
         order = np.argsort(pending, kind="stable")
@@ -356,8 +461,8 @@ class TransformersGenerator:
         counts[order] = np.clip(self._tokens_per_pass - before, 0, pending[order])
         return counts
 
-    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
-        """Draw for every sample of every row; those that draw another token than their row's first part from it."""
+    def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
+        """Draw for every sample of every row; samples that draw different tokens become rows of their own."""
         drawing = [(index, row, seed) for index, row in enumerate(rows) for seed in row.seeds]
         offered = [row.choices() for row in rows]
         if len(drawing) > len(rows):
@@ -383,8 +488,3 @@ class TransformersGenerator:
                     self._waiting.append(parted)
             row.accept(first, logprob, ids)
             self._advance(row)
-
-
-async def _breathe() -> None:
-    for _ in range(BREATHS):
-        await asyncio.sleep(0)

@@ -1,17 +1,18 @@
-"""vLLM in this process's event loop as a Generator: token-id prompts in, sampled ids and their log-
-probabilities out.
+"""vLLM in this process's event loop as a Generator: prompts as token ids in, sampled ids and log-probabilities out.
 
-Log-probabilities are vLLM's "processed" ones: after the temperature, over the nucleus where top_p is below 1 and, where
-sampling was restricted, over the offered ids only (a restricted completion is asked for token by token,
-`rla.llm.base.restricted`). The prefix cache takes the place of sessions. With `generator.lora: adapter` the engine
-holds a base, and each request names the adapter that answers it (`rla.models.adapters`); vLLM keeps prefixes of
-different adapters apart by name.
+Log-probabilities are vLLM's "processed" ones: after the temperature, over the nucleus if top_p is below 1, and over the
+offered ids only if sampling was restricted (`rla.llm.base.restricted` asks for such a completion token by token). The
+prefix cache takes the place of sessions. With `generator.lora: adapter` the engine loads the base, and each request
+names its adapter (`rla.models.checkpoint`); vLLM keeps prefixes of different adapters apart by name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
+import signal
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -24,64 +25,20 @@ from rla.llm.base import (
     SEED_MASK,
     Completion,
     FinishReason,
-    PlacedImage,
     Request,
     UnusableReply,
-    check_placed,
     check_request,
     restricted,
     usable_completions,
 )
-from rla.models.adapters import Adapter, parts_of
+from rla.models.checkpoint import Adapter, parts_of
 from rla.models.load import merged_folder
-from rla.models.vision import VisionFormat, decoded_picture, load_vision
+from rla.pictures.vision import load_vision, refuse_other_prompt, vllm_prompt
 
-MOST_IMAGES = 64  # of a prompt
+MAX_IMAGES = 64  # of a prompt
 CPU_CACHE_GIB = "2"
 CPU_BATCH_TOKENS = 8192
-ABORT_SECONDS = 60.0  # in which the engine notes that its requests were aborted
-
-
-def never_sampled(vision: VisionFormat | None) -> dict[str, Any]:
-    """Parameters of sampling that keep a reply free of picture tokens."""
-    return {} if vision is None else {"logit_bias": dict.fromkeys(vision.banned, NEVER)}
-
-
-def vllm_prompt(ids: Sequence[int], images: Sequence[PlacedImage], vision: VisionFormat | None) -> dict[str, Any]:
-    """A prompt as vLLM takes it: each placeholder once, which the engine expands by itself, and the files, whose
-    digests keep them apart in the prefix cache. Raises ValueError where tokens and pictures do not belong together.
-    """
-    if vision is None:
-        if images:
-            raise ValueError("the prompt has pictures, and the model reads texts alone")
-        return {"prompt_token_ids": list(ids)}
-    check_placed(ids, images, image=vision.image)
-    if not images:
-        return {"prompt_token_ids": list(ids)}
-    return {
-        "prompt_token_ids": collapsed(ids, images),
-        "multi_modal_data": {"image": [decoded_picture(one.png) for one in images]},
-        "multi_modal_uuids": {"image": [one.digest for one in images]},
-    }
-
-
-def collapsed(ids: Sequence[int], images: Sequence[PlacedImage]) -> list[int]:
-    """The ids with one token in place of each picture's."""
-    found: list[int] = []
-    done = 0
-    for one in images:
-        found += ids[done : one.start + 1]
-        done = one.end
-    return [*found, *ids[done:]]
-
-
-def refuse_other_prompt(ids: Sequence[int], made: Sequence[int] | None, images: Sequence[PlacedImage]) -> None:
-    """UserError where the engine read other tokens than those that are stored."""
-    if images and made is not None and list(made) != list(ids):
-        raise UserError(
-            f"generator.backend vllm: it made {len(made)} tokens of a prompt with {len(images)} pictures, and "
-            f"{len(ids)} are stored; the image processor beside the weights is not the one that vLLM uses"
-        )
+ABORT_SECONDS = 60.0  # limit for the engine to notice that its requests were aborted
 
 
 class VllmGenerator:
@@ -96,9 +53,9 @@ class VllmGenerator:
         seed: int,
         sleeps: bool = False,
     ) -> None:
-        """Starts the engine (tens of seconds). `sleeps`: with vLLM's sleep mode, where there is a GPU.
+        """Starts the engine (tens of seconds). `sleeps` enables vLLM's sleep mode if there is a GPU.
 
-        Raises UserError where the vllm package is missing, and for an adapter that the engine has no room for.
+        Raises UserError if the vllm package is missing, and for an adapter of too large a rank.
         """
         try:
             import torch
@@ -122,8 +79,8 @@ class VllmGenerator:
         self.context = config.context
         self.sleeps = sleeps and cuda
         self._lora_request = LoRARequest
-        self._numbers: dict[str, int] = {}  # of adapters by digest: what vLLM keeps them by
-        self._taken: set[int] = set()  # numbers of those that the engine has accepted
+        self._numbers: dict[str, int] = {}  # adapter digest -> vLLM's number for it
+        self._taken: set[int] = set()  # numbers of adapters that the engine has loaded
         self._max_rank = config.max_lora_rank
         self._mixed_on_cpu = config.lora == "adapter" and not cuda
         self._final_only = RequestOutputKind.FINAL_ONLY
@@ -132,7 +89,7 @@ class VllmGenerator:
         self._ended = EngineDeadError
         self._names = count()
         self._cached = self._prefilled = 0
-        self._watched = False  # by its own processes, which a killed one would leave behind
+        self._watched = False  # whether vLLM's processes end with this one
         self.vision = load_vision(model)
         self._dtype = config.dtype
         base, adapter = model, None
@@ -143,14 +100,13 @@ class VllmGenerator:
         lora: dict[str, Any] = {
             "enable_lora": True,
             "max_lora_rank": config.max_lora_rank,
-            "max_loras": 2,  # of one batch: the policy's and the judge's
+            "max_loras": 2,  # in one batch: the policy's and the judge's
         }
         lora = {} if config.lora == "merged" else lora
         pictures: dict[str, Any] = (
-            {} if self.vision is None else {"limit_mm_per_prompt": {"image": MOST_IMAGES, "video": 0}}
+            {} if self.vision is None else {"limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0}}
         )
-        # In pieces, a prompt of a seeded request ends the engine of the CPU build: it sets back a CUDA generator's
-        # offset.
+        # Chunked prefill of a seeded request ends the engine of the CPU build, which resets a CUDA generator's offset.
         whole_prompts: dict[str, Any] = {
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS),
@@ -172,7 +128,7 @@ class VllmGenerator:
                     seed=seed,
                     disable_log_stats=True,
                     enable_sleep_mode=self.sleeps,
-                    worker_extension_cls="rla.llm.vllm_worker.WorkerMethods",
+                    worker_extension_cls="rla.llm.vllm_engine.WorkerMethods",
                     **lora,
                     **pictures,
                     **({} if cuda else whole_prompts),
@@ -183,38 +139,35 @@ class VllmGenerator:
         """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
         return await self._own.generate(request)
 
-    def over(self, adapter: Adapter | None, *, stop_ids: Collection[int]) -> Over:
-        """The model that `adapter` makes of the base, without one the base itself.
-
-        Raises UserError for a rank that there is no room for.
-        """
+    def over(self, adapter: Adapter | None, *, stop_ids: Collection[int]) -> VllmModel:
+        """A Generator over the base, with `adapter` if there is one. Raises UserError if its rank is too large."""
         if adapter is None:
-            return Over(self, lora=None, stop_ids=stop_ids)
+            return VllmModel(self, lora=None, stop_ids=stop_ids)
         if adapter.rank > self._max_rank:
             raise UserError(
                 f"{adapter.folder}: its rank is {adapter.rank}, and generator.max_lora_rank {self._max_rank}; set that "
                 "to as much or more"
             )
         number = self._numbers.setdefault(adapter.digest, len(self._numbers) + 1)
-        return Over(self, lora=self._lora_request(adapter.digest, number, str(adapter.folder)), stop_ids=stop_ids)
+        return VllmModel(self, lora=self._lora_request(adapter.digest, number, str(adapter.folder)), stop_ids=stop_ids)
 
     @property
     def dead(self) -> bool:
-        """Whether vLLM's own processes have ended: out of memory, a broken GPU."""
+        """Whether vLLM's own processes have ended, for example out of memory."""
         return self._engine is not None and bool(self._engine.errored)
 
     def stats(self) -> dict[str, float]:
-        """Tokens of prompts since the start: from the prefix cache, and computed."""
+        """Prompt tokens since the start: taken from the prefix cache, and computed."""
         return {"cached_tokens": self._cached, "prefilled_tokens": self._prefilled}
 
     def release(self, session: str) -> None:
-        """Nothing is kept by session: the prefix cache evicts by itself."""
+        """Does nothing: the prefix cache evicts by itself."""
 
     def forget(self) -> None:
-        """Nothing to give up: what the prefix cache holds is of these weights."""
+        """Does nothing: the prefix cache belongs to the current weights."""
 
     async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
-        """Take the weights of another model of the same architecture, after the last request has been answered."""
+        """Load the weights of another model of the same architecture, after the last request has been answered."""
         await self._drop_cached()  # refused while an aborted request still runs
         with merged_folder(model, dtype=self._dtype) as whole:
             await self._engine.collective_rpc("load_other_weights", args=(str(whole),))
@@ -227,7 +180,7 @@ class VllmGenerator:
                 await asyncio.sleep(0.05)
 
     def close(self) -> None:
-        """End the engine's processes and give its memory back."""
+        """End the engine's processes and free its memory."""
         engine, self._engine = self._engine, None  # vLLM's finalizer fails when it runs at interpreter exit
         if engine is not None:
             engine.shutdown()
@@ -238,10 +191,10 @@ class VllmGenerator:
         temperature: float,
         *,
         lora: Any,
-        images: Sequence[PlacedImage] = (),
+        images: Sequence[Any] = (),
         **params: Any,
     ) -> list[Any]:
-        """vLLM's completions, by the adapter `lora` or the base. Raises UserError where the engine has ended."""
+        """vLLM's completions with the adapter `lora` or of the base. Raises UserError if the engine has ended."""
         try:
             return await self._asked(prompt, temperature, lora, images, **params)
         except self._ended as error:
@@ -251,16 +204,16 @@ class VllmGenerator:
             ) from error
 
     async def _asked(
-        self, prompt: list[int], temperature: float, lora: Any, images: Sequence[PlacedImage], **params: Any
+        self, prompt: list[int], temperature: float, lora: Any, images: Sequence[Any], **params: Any
     ) -> list[Any]:
         asked = vllm_prompt(prompt, images, self.vision)
         if not self._watched:
             self._watched = True
-            if self._mixed_on_cpu:  # sent before any request is
+            if self._mixed_on_cpu:  # must precede the first request
                 await self._engine.collective_rpc("keep_adapters_apart")
             await self._engine.collective_rpc("end_with", args=(os.getpid(),))
         if lora is not None and lora.lora_int_id not in self._taken:
-            await self._engine.add_lora(lora)  # one that does not load fails here, and not the engine in its next pass
+            await self._engine.add_lora(lora)  # an adapter that does not load fails here, not in the next pass
             self._taken.add(lora.lora_int_id)
         sampling = self._params(
             temperature=temperature,
@@ -280,13 +233,18 @@ class VllmGenerator:
                 return sorted(output.outputs, key=lambda completion: int(completion.index))
         raise RuntimeError(f"vLLM ended request {name} without a result")
 
-    def held_to(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The engine's tokenizer serves this alone: prompts and replies are token ids."""
-        return {} if schema is None else {"structured_outputs": self._structured(json=dict(schema))}
+    def sampling_limits(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Sampling parameters that enforce a JSON Schema and exclude image tokens."""
+        limits: dict[str, Any] = {}
+        if schema is not None:
+            limits["structured_outputs"] = self._structured(json=dict(schema))
+        if self.vision is not None:
+            limits["logit_bias"] = dict.fromkeys(self.vision.banned, NEVER)
+        return limits
 
 
-class Over:
-    """Generator over the engine of another: its base, or the base with one adapter."""
+class VllmModel:
+    """Generator over the base of an engine, or over the base with one adapter."""
 
     def __init__(self, engine: VllmGenerator, *, lora: Any, stop_ids: Collection[int]) -> None:
         self.context = engine.context
@@ -314,10 +272,10 @@ class Over:
         return usable_completions(await restricted(request, choose))
 
     def release(self, session: str) -> None:
-        """Nothing is kept by session: the prefix cache evicts by itself."""
+        """Does nothing: the prefix cache evicts by itself."""
 
     def close(self) -> None:
-        """Nothing to end: the engine is the other's."""
+        """Does nothing: the engine stays open for others."""
 
     async def _free(self, request: Request) -> list[Completion]:
         completions = await self._engine.ask(
@@ -330,14 +288,13 @@ class Over:
             top_p=request.top_p,
             max_tokens=request.max_tokens,
             stop_token_ids=self._stop_ids,
-            **never_sampled(self._engine.vision),
-            **self._engine.held_to(request.json_schema),
+            **self._engine.sampling_limits(request.json_schema),
         )
         return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
 
 
 def _completion(output: Any, *, greedy: bool) -> Completion:
-    """vLLM's completion, the stop token included. A greedy choice is certain: log-probability 0."""
+    """A completion including its stop token. A greedy choice has log-probability 0."""
     tokens = [int(token) for token in output.token_ids]
     logprobs = [0.0] * len(tokens) if greedy else [float(value) for value in output.logprobs.logprobs]
     if len(logprobs) != len(tokens):
@@ -348,3 +305,64 @@ def _completion(output: Any, *, greedy: bool) -> Completion:
         allowed=[[] for _ in tokens],
         finish_reason=FinishReason.STOP if output.finish_reason == "stop" else FinishReason.LENGTH,
     )
+
+
+class WorkerMethods:
+    """Methods that vLLM mixes into its worker class (`worker_extension_cls`), called through `collective_rpc`."""
+
+    reload_weights: Any
+    model_runner: Any
+
+    def load_other_weights(self, folder: str) -> None:
+        """Load the weights of a folder of the same architecture.
+
+        vLLM 0.32 copies them layer by layer, and a layer without its own weights keeps its prepared data. On a CPU this
+        is the packed matrix of an output layer that is tied to the embeddings, which is packed again here. On a GPU
+        tied layers share their storage, so nothing has to be prepared.
+        """
+        from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+        self.reload_weights(weights_path=folder)
+        for module in self.model_runner.get_model().modules():
+            method = getattr(module, "quant_method", None)
+            if isinstance(method, UnquantizedEmbeddingMethod):
+                method.process_weights_after_loading(module)
+
+    def keep_adapters_apart(self) -> None:
+        """On a CPU: keep requests of the base unaffected by requests of adapters in the same batch.
+
+        vLLM 0.32 marks rows of the base with slot -1. The Triton kernels skip them, but the CPU kernels index with -1
+        and so apply the adapter in the last slot, unless the whole batch uses the base.
+        """
+        import torch
+        from vllm.lora.punica_wrapper import punica_cpu
+
+        shrink = punica_cpu.sgmv_shrink
+        if shrink.__module__ == __name__:
+            return
+
+        def shrink_rows_of_adapters(inputs: Any, weights: Any, output: Any, *rest: Any) -> None:
+            shrink(inputs, weights, output, *rest)
+            _, lengths, slots, *_ = rest
+            output[torch.repeat_interleave(slots, lengths) < 0] = 0.0  # so the expanded product is 0 too
+
+        punica_cpu.sgmv_shrink = shrink_rows_of_adapters
+
+    def end_with(self, served: int) -> None:
+        """Kill the engine's core and this worker once the process `served` has ended, even if it was killed.
+
+        vLLM's processes notice only an orderly end; after a kill they would keep their memory for ever.
+        """
+        try:
+            descriptor = os.pidfd_open(served)
+        except (AttributeError, OSError):
+            return  # not Linux, or ended already
+        core = os.getppid()  # `served` itself if the worker runs in the core's process
+        threading.Thread(target=_kill_after, args=(descriptor, core, served), daemon=True).start()
+
+
+def _kill_after(descriptor: int, core: int, served: int) -> None:
+    select.select([descriptor], [], [])
+    if core not in (served, 1) and os.getppid() == core:
+        os.kill(core, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

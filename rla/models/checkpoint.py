@@ -1,32 +1,48 @@
-"""Checkpoint folders: `model/` for inference, `state/` to train on, `checkpoint.json` with counts and digest.
+"""Checkpoint folders, and the adapters and bases of LoRA checkpoints.
 
-    model/             an ordinary Hugging Face folder with the tokenizer, weights as the configured dtype
-    state/             the train state (`rla.training.state`) and `reference.safetensors`: the first weights
-    adapter/           with LoRA; then there are no weights in model/ or reference in state/ (`rla.models.adapters`)
-    metrics.json       what the stage that made it reported
-    metrics.jsonl      the same for each of its updates, a line each
+    model/             an ordinary Hugging Face folder with the tokenizer and weights of the configured dtype
+    state/             the train state (`rla.training.state`) and `reference.safetensors`, the initial weights
+    adapter/           with LoRA, as `peft` writes it; then model/ has no weights and state/ no reference
+    metrics.json       the metrics of the stage that made it
+    metrics.jsonl      the metrics of each of its updates
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
     files.json         size and SHA-256 of every file of the three folders (`rla.models.verifying`)
     pruned.json        the parts that were removed to save space (`rla.store.removing`)
 
-A checkpoint is written beside its place and renamed, so it is there whole or not at all. A plain Hugging Face
-folder (or hub id) serves wherever a checkpoint is read: it is the start of a run, and its own weights are the
-reference. Its files must be regular ones, and of a size that such a file has.
+With LoRA, `model/base.json` names the base, whose weights are stored once for the whole run:
+
+    base               the model folder with the base's weights, where the run started; relative within the run's folder
+    files              size and SHA-256 of those weights (`rla.models.verifying` compares them)
+    adapter            the adapter's digest, so that equal folders are equal models
+
+`rla.models.load` adds both up, W + alpha / rank B A. An engine may load the base and take adapters by request
+(`generator.lora: adapter`). Any other model is its own base and has no adapter.
+
+A checkpoint is written to a temporary folder and renamed, so it exists completely or not at all. A plain Hugging Face
+folder (or hub id) can be used as a checkpoint: it is the start of a run, and its own weights are the reference. Its
+files must be regular files of plausible size.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
+from rla.store.digests import KEY, Records, read_records
 from rla.store.layout import making_call
-from rla.store.record import MIB, read_json, read_regular, refuse_irregular, refuse_other_version
+from rla.store.record import MIB, optional_json, read_json, read_regular, refuse_irregular, refuse_other_version
 from rla.store.removing import MODEL, STATE, bring_back, pruned_parts, refuse_pruned
 
-LARGEST = (  # of files that are read whole, by the first pattern that fits; the greatest vocabularies take 35 MiB
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAX_BYTES = (  # of files that are read whole, by the first matching pattern; the largest vocabularies take 35 MiB
     ("*.index.json", 64 * MIB),
     ("tokenizer.json", 64 * MIB),
     ("vocab.*", 64 * MIB),
@@ -38,26 +54,30 @@ LARGEST = (  # of files that are read whole, by the first pattern that fits; the
 )
 MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
 REFERENCE, ADAPTER = "reference", "adapter"
-BASE = "base.json"  # in model/: which weights an adapter lies over
-VERSION = "rla"  # key of the record: which version wrote it
+BASE = "base.json"  # in model/: the weights that an adapter applies to
+VERSION = "rla"  # key of the record: the version that wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
+OVER = "holds an adapter over it: bring it back, and move or copy a run as a whole"
+ADAPTER_SETTINGS, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# The settings of an adapter that determine what it computes.
+DECIDING = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern", "use_rslora")
 
 
 def check_model_folder(folder: Path) -> None:
-    """UserError for a pipe or a device among the files of a model, and for one that is too large to be what it says."""
+    """Raises UserError for a pipe or a device among the files of a model, and for files of implausible size."""
     for path in sorted(folder.iterdir()):
-        if path.exists():  # a link may lead nowhere
-            refuse_irregular(path, next((most for name, most in LARGEST if fnmatch(path.name, name)), None))
+        if path.exists():  # not a dangling link
+            refuse_irregular(path, next((most for name, most in MAX_BYTES if fnmatch(path.name, name)), None))
 
 
-def is_companion(name: str) -> bool:
-    """Whether it is a file beside the weights: configuration, tokenizer, templates."""
-    return not name.endswith(WEIGHT_SUFFIXES)
+def has_weights(name: str) -> bool:
+    """Whether a file holds weights, as opposed to configuration, tokenizer or templates."""
+    return name.endswith(WEIGHT_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where the parts lie, None where there is no such part. `reference`: its folder; `updates`: those of the run."""
+    """The paths of its parts, None for a missing part. `reference` is a folder; `updates` counts those of the run."""
 
     model: Path | str
     state: Path | None = None
@@ -68,7 +88,7 @@ class Checkpoint:
 
 
 def open_checkpoint(source: Path | str) -> Checkpoint:
-    """One that a killed call has left aside comes back first.
+    """Open a checkpoint, first restoring one that a killed call was replacing.
 
     Raises UserError if another version wrote it, and if its weights were pruned.
     """
@@ -83,7 +103,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{manifest}: not a checkpoint manifest; run {making_call(manifest)} again") from error
     refuse_other_version(manifest, found, remedy="train again")
-    read_json(manifest)  # refuses one that was changed
+    read_json(manifest)  # checks its checksum
     refuse_pruned(folder, MODEL)
     state, adapter = folder / "state", folder / ADAPTER
     whole = STATE not in pruned_parts(folder)
@@ -98,7 +118,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 
 
 def model_folder(path: Path) -> Path:
-    """The Hugging Face folder inside a checkpoint, or the path itself where it is a plain model folder.
+    """The Hugging Face folder inside a checkpoint, or the path itself if it is a plain model folder.
 
     Raises UserError as `open_checkpoint` and `check_model_folder` do.
     """
@@ -107,3 +127,102 @@ def model_folder(path: Path) -> Path:
     if folder.is_dir():
         check_model_folder(folder)
     return folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A folder as `peft` writes it. Equal digests mean equal functions over equal bases. The update is scale * B A."""
+
+    folder: Path
+    digest: str
+    rank: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterBase:
+    """The model folder that an adapter applies to, and the recorded size and SHA-256 of its weights by file name."""
+
+    folder: Path
+    files: Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The folder (or hub id) of a model's base, the files with the base's weights, and the adapter if there is one."""
+
+    base: Path | str
+    weights: tuple[Path, ...]
+    adapter: Adapter | None = None
+
+
+def base_of(model: Path | str) -> AdapterBase | None:
+    """The base of a LoRA checkpoint's `model/` folder; None for any other model. Raises UserError."""
+    file = Path(model) / BASE
+    content = optional_json(file)
+    if content is None:
+        return None
+    files = read_records(file)
+    if not isinstance(content.get("base"), str) or not files:
+        raise UserError(f"{file}: does not say which base the adapter lies over; run {making_call(file)} again")
+    return AdapterBase(folder=Path(os.path.normpath(file.parent.absolute() / content["base"])), files=files)
+
+
+def write_base(model: Path, base: AdapterBase, *, place: Path, adapter: Path) -> None:
+    """Write `base.json` to the folder `model`, which will be renamed to `place`. Within a run the path is relative, so
+    that the run can be moved or copied.
+    """
+    folder, place = base.folder.resolve(), place.resolve()
+    named = os.path.relpath(folder, place) if folder.is_relative_to(place.parent.parent.parent) else str(folder)
+    content = {"base": named, "adapter": adapter_in(adapter).digest, KEY: dict(base.files)}
+    (model / BASE).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def parts_of(model: Path | str) -> Parts:
+    """The parts of a checkpoint's `model/` folder, or of a plain folder or hub id, without reading the base's weights.
+
+    Raises UserError if an adapter's files or its base are missing.
+    """
+    folder = Path(model)
+    base = base_of(folder)
+    if base is None:
+        return Parts(base=model, weights=tuple(sorted(folder.glob("*.safetensors"))) if folder.is_dir() else ())
+    for name in base.files:
+        if not (base.folder / name).is_file():
+            raise UserError(f"{base.folder / name}: missing; {folder.parent} {OVER}")
+    adapter = adapter_in(folder.parent / ADAPTER)
+    return Parts(base=base.folder, weights=tuple(base.folder / name for name in sorted(base.files)), adapter=adapter)
+
+
+def adapter_in(folder: Path) -> Adapter:
+    """The adapter of a folder. Raises UserError if it cannot be read."""
+    try:
+        settings = json.loads(read_regular(folder / ADAPTER_SETTINGS))
+        rank, scale = int(settings["r"]), float(settings["lora_alpha"]) / int(settings["r"])
+        digest = hashlib.sha256(_decisive(settings))
+        with (folder / ADAPTER_WEIGHTS).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        raise UserError(
+            f"{folder}: not a readable adapter ({type(error).__name__}: {error}); run {making_call(folder)} again"
+        ) from error
+    return Adapter(folder=folder, digest=digest.hexdigest(), rank=rank, scale=scale)
+
+
+def _decisive(settings: dict[str, Any]) -> bytes:
+    kept = {key: settings.get(key) for key in DECIDING}
+    if isinstance(kept["target_modules"], list):
+        kept["target_modules"] = sorted(kept["target_modules"])
+    return json.dumps(kept, sort_keys=True).encode()
+
+
+def add_adapter(model: PreTrainedModel, adapter: Adapter) -> None:
+    """Add an adapter to the weights of its base, layer by layer. Each sum is computed in fp32 and rounded once."""
+    import torch
+    from safetensors import safe_open
+
+    with torch.no_grad(), safe_open(adapter.folder / ADAPTER_WEIGHTS, framework="pt") as content:
+        for name in sorted(name for name in content.keys() if ".lora_A." in name):  # noqa: SIM118 (no mapping)
+            weight = model.get_parameter(name.removeprefix("base_model.model.").replace(".lora_A.", "."))
+            first, second = (content.get_tensor(one) for one in (name, name.replace(".lora_A.", ".lora_B.")))
+            weight.copy_(weight.float() + (second @ first).mul_(adapter.scale).to(weight.device))

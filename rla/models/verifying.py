@@ -1,12 +1,9 @@
-"""Whether the files of a model are those that were written: whoever reads some compares them first.
+"""Check that a model's files are unchanged before they are read, and make the model folders that a run starts from.
 
-A checkpoint names size and SHA-256 of each of its files in `files.json`. For a model that `rla init-model` made, the
-origin record beside its folder does. Where such a model consists of links to files elsewhere (`model.policy`), the
-files that the links lead to are compared. A folder without either record is read as it is, and so is a hub id.
-
-Of a LoRA checkpoint adapter and base are compared, too: they are the model (`rla.models.adapters`).
-
-The second half makes the model folders that a run starts from (`keep_or_make`), or adopts those of others (`adopt`).
+A checkpoint records size and SHA-256 of each of its files in `files.json`. For a model of `rla init-model`, the origin
+record next to its folder does. If such a model consists of links to other files (`model.policy`), the linked files are
+compared. A folder without either record is read unchecked, and so is a hub id. For a LoRA checkpoint, adapter and base
+are compared as well (`rla.models.checkpoint`).
 """
 
 from __future__ import annotations
@@ -17,51 +14,50 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.adapters import OVER, AdapterBase, base_of
-from rla.models.checkpoint import MANIFEST, is_companion
+from rla.models.checkpoint import MANIFEST, OVER, AdapterBase, base_of, has_weights
 from rla.models.load import write_merged
 from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
 from rla.store.record import CHECKSUM, PARAMETERS, optional_json, sealed, unlike_text
 from rla.store.removing import ADAPTER_PART, MODEL, PARTS, RecordBeside, building, refuse_unlike, settle, take_place
 
-ANEW = "call `rla init-model --overwrite`"
+REMAKE = "call `rla init-model --overwrite`"
 
-Share = tuple[int, int]  # rank and world: each rank digests its part of the files
-SMOLLM2 = "models/smollm2-135m"  # a folder that the Makefile makes
-PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # what loading needs of a hub repository
+Share = tuple[int, int]  # (rank, world): each rank digests its share of the files
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # files of a hub repository that loading needs
 
 WEIGHTS = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "chat_template.jinja")
 PROCESSOR = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
-RECORDED = (KEY, CHECKSUM, PARAMETERS)  # keys of a record that say nothing of the origin
+RECORDED = (KEY, CHECKSUM, PARAMETERS)  # keys of a record that do not describe the origin
 
 
-def anew(checkpoint: Path) -> str:
+def _train_again(checkpoint: Path) -> str:
+    """The remedy for a damaged checkpoint."""
     return f"remove its checkpoint and call {making_call(checkpoint)} again, or take another checkpoint"
 
 
 def origin_record(folder: Path) -> Path:
-    """What a model of `rla init-model` was made from. It lies beside the folder, so that this stays an ordinary one."""
+    """The record of a model of `rla init-model`. It is next to the folder, which remains an ordinary one."""
     return folder.with_name(f"{folder.name}.origin.json")
 
 
 def checkpoint_around(model: Path | str) -> Path | None:
-    """The checkpoint whose `model/` this is."""
+    """The checkpoint whose `model/` folder this is."""
     folder = Path(model)
     return folder.parent if folder.name == MODEL and (folder.parent / MANIFEST).is_file() else None
 
 
 def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
-    """By path below the checkpoint. Raises UserError if they are lost."""
+    """Size and SHA-256 by path in the checkpoint. Raises UserError if they are missing."""
     found = read_records(checkpoint / FILES)
     if found is None:
-        raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {anew(checkpoint)}")
+        raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {_train_again(checkpoint)}")
     return found
 
 
 def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
-    """By path below the model folder; None where nothing was recorded."""
+    """Size and SHA-256 by path in the model folder, None if nothing was recorded."""
     checkpoint = checkpoint_around(model)
     if checkpoint is None:
         return read_records(origin_record(Path(model).absolute()))
@@ -69,88 +65,86 @@ def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
 
 
 def model_digest(folder: Path) -> str:
-    """SHA-256 over names and contents of a model folder's files, which are read where nothing was recorded of them."""
+    """SHA-256 over names and contents of a model folder's files, which are read only if nothing was recorded."""
     return joint_digest(model_records(folder) or record_files(folder))
 
 
 def named_content(model: Path | str) -> str:
-    """A model folder and what is recorded of it and of its checkpoint: after a change of either it is another text."""
+    """Identifies a model folder and its recorded contents: a change of either gives another text."""
     checkpoint = checkpoint_around(model)
     records = model_records(model) if checkpoint is None else checkpoint_records(checkpoint)
     return f"{Path(model).resolve()} {joint_digest(records or {})}"
 
 
 def verify_model(model: Path | str, *, weights: bool = True, share: Share = (0, 1)) -> None:
-    """UserError where a file of a model changed; without `weights`: of configuration and tokenizer alone."""
+    """Raises UserError if a file of a model changed; without `weights`, only configuration and tokenizer count."""
     folder, checkpoint = Path(model), checkpoint_around(model)
     if checkpoint is not None:
         verify_parts(model, (MODEL, *((ADAPTER_PART,) if weights else ())), weights=weights, share=share)
     elif folder.is_dir() and (records := model_records(folder)) is not None:
-        wanted = always if weights else is_companion
-        verify_recorded(folder, records, remedy=ANEW, wanted=wanted, share=share)
+        verify_recorded(
+            folder, records, remedy=REMAKE, wanted=lambda name: weights or not has_weights(name), share=share
+        )
 
 
 def verify_parts(
     model: Path | str, parts: Collection[str] = PARTS, *, weights: bool = True, share: Share = (0, 1)
 ) -> None:
-    """The same of parts of the checkpoint, and of what its adapter lies over; of a plain folder as `verify_model`."""
+    """`verify_model` for parts of the checkpoint and the base of its adapter, or for a plain folder."""
     checkpoint, base = checkpoint_around(model), base_of(model)
     if checkpoint is None:
         verify_model(model, weights=weights, share=share)
         return
 
     def wanted(name: str) -> bool:
-        return name.partition("/")[0] in parts and (weights or is_companion(name))
+        return name.partition("/")[0] in parts and (weights or not has_weights(name))
 
-    verify_recorded(checkpoint, checkpoint_records(checkpoint), remedy=anew(checkpoint), wanted=wanted, share=share)
+    verify_recorded(
+        checkpoint, checkpoint_records(checkpoint), remedy=_train_again(checkpoint), wanted=wanted, share=share
+    )
     if base is not None and weights:
         own = base.files.__contains__
         verify_recorded(base.folder, base.files, remedy=f"{checkpoint} {OVER}", wanted=own, share=share)
 
 
 def base_under(model: Path | str) -> AdapterBase:
-    """What an adapter that is trained from here on lies over: the base that the model has, or else its own weights.
-
-    Reads those, unless it was recorded what they are.
+    """The base of an adapter that is trained from this model: the model's base, or else its own weights, which are
+    read only if nothing was recorded of them.
     """
     base = base_of(model)
     if base is not None:
         return base
     folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), key="the base of an adapter")
     records = model_records(folder) or record_files(folder)
-    return AdapterBase(folder=folder, files={name: one for name, one in records.items() if not is_companion(name)})
-
-
-def always(name: str) -> bool:
-    return True
+    return AdapterBase(folder=folder, files={name: one for name, one in records.items() if has_weights(name)})
 
 
 def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:
-    """The folder is a whole model of this origin in the end; `make` fills an empty one where it is not.
+    """Ensure that the folder is a complete model of this origin; `make` fills an empty folder if it is not.
 
-    A model that is replaced stays until the new one is complete. Raises UserError as `whole_model` does.
+    A model stays until its replacement is complete. Raises UserError as `whole_model` does.
     """
     if whole_model(folder, made_from, overwrite=overwrite):
         return
     with building(folder) as partial:
         make(partial)
         record = sealed({**made_from, KEY: record_files(partial)})
-        take_place(partial, folder, made_by_init, beside=RecordBeside(file=origin_record(folder), content=record))
+        take_place(partial, folder, _made_by_init, beside=RecordBeside(file=origin_record(folder), content=record))
 
 
 def whole_model(folder: Path, made_from: dict[str, Any], *, overwrite: bool) -> bool:
-    """True where the folder is whole, of this origin and as it was written; False where it is to be made.
+    """True if the folder is complete, of this origin and unchanged; False if it has to be made.
 
-    One of another origin is refused, or to be replaced. So is one with a file that changed, or whose record is damaged.
-    One without a record is somebody's own: UserError.
+    With `overwrite`, a model of another origin, with a changed file or a damaged record is replaced, otherwise refused.
+    A folder without a record belongs to somebody else. Raises UserError.
     """
-    settle(folder, made_by_init, record=origin_record(folder))
+    settle(folder, _made_by_init, record=origin_record(folder))
     if not folder.exists():
         return False
     record = origin_record(folder)
     try:
         found = optional_json(record)
-        if found is not None and identity_of(found) == identity_of(made_from):
+        if found is not None and _origin_of(found) == _origin_of(made_from):
             verify_model(folder)
             return True
     except UserError:
@@ -162,20 +156,18 @@ def whole_model(folder: Path, made_from: dict[str, Any], *, overwrite: bool) -> 
     if not overwrite:
         unlike = unlike_text(found, made_from)
         raise UserError(f"{folder}: {unlike}; rerun with --overwrite or choose another folder")
-    refuse_unlike(folder, made_by_init(folder))
+    refuse_unlike(folder, _made_by_init(folder))
     return False
 
 
-def identity_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What says where a model comes from."""
+def _origin_of(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key not in RECORDED}
 
 
-def made_by_init(folder: Path) -> Callable[[Path], bool]:
-    """Whether a path below `folder` is one that `rla init-model` may have made."""
+def _made_by_init(folder: Path) -> Callable[[Path], bool]:
+    """Tests whether `rla init-model` may have made a path in `folder`."""
 
     def ours(path: Path) -> bool:
-        """A link, or a file as transformers names it."""
         known = any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
         return len(path.parts) == 1 and (known or (folder / path).is_symlink())
 
@@ -183,17 +175,18 @@ def made_by_init(folder: Path) -> Callable[[Path], bool]:
 
 
 def adopt(source: str, folder: Path, *, key: str) -> None:
-    """Fill an empty folder with links to the files of a local model folder, or of a hub model that is fetched first. A
-    LoRA checkpoint's is written anew, adapter and base as one.
+    """Fill an empty folder with links to the files of a local model folder, or of a hub model, which is fetched first.
+    Adapter and base of a LoRA checkpoint are merged into new files.
 
-    Raises UserError that names `key`, the parameter that says `source`.
+    Raises UserError that names `key`, the parameter with the value `source`.
     """
     found = Path(source).expanduser()
-    if source == SMOLLM2 and not found.is_dir():
-        raise UserError(f"{key}: {source} is not there yet; `make {source}` makes it (docs/guide/install.md)")
     if not found.is_dir():
-        if source.startswith((".", "/", "~")) or source.count("/") > 1:
-            raise UserError(f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id")
+        if source.startswith((".", "/", "~", "models/")) or source.count("/") > 1:
+            raise UserError(
+                f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id, or make the folder "
+                "first (docs/guide/install.md)"
+            )
         found = hub_snapshot(source, key=key)
     if not (found / "config.json").is_file():
         raise UserError(f"{key}: {source} has no config.json; give a Hugging Face model folder or a hub id")

@@ -15,9 +15,9 @@ from rla.envs.protocols import Demonstrates, Groups, Judged, Labels, LabelsSeen,
 from rla.envs.registry import environment
 from rla.metrics.custom import add_metrics
 from rla.metrics.probed import LABEL, LABELS, probe_figures, probe_labels, probe_votes
+from rla.pictures.shard import distinct_images
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
-from rla.rollouts.images import distinct_images
 from rla.rollouts.labels import labels_in
 from rla.rollouts.score_shard import finish_scores, score_played
 from rla.rollouts.trajectory_shard import image_shard, is_kept, keep_episodes, trajectory_counts

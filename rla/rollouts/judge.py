@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rla.agents.judge import judged_with_pictures, step_score, unscored_judgement, views, voted
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.pictures import PictureMessage
 from rla.envs.prompts import JudgePrompt
 from rla.envs.protocols import Prober
 from rla.envs.views import JudgeView, reference_row
 from rla.llm.base import Generator, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message
-from rla.llm.picture_chat import PictureChat, PromptTokens, parts_message
-from rla.models.vision import VisionFormat
+from rla.pictures.prompts import PictureMessage, parts_message
+from rla.pictures.shard import screens_of
+from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat
 from rla.rollouts.groups import run_groups
-from rla.rollouts.images import screens_of
 from rla.seeds import derive
 from rla.store.records import Judgement, StepScore, StopReason, Task
 

@@ -22,9 +22,9 @@ from rla.envs.protocols import Labels, LabelsSeen
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Labelled, SeenStep
+from rla.pictures.vision import png_digest
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
-from rla.store.images import png_digest
 from rla.store.pools import tasks_by_id
 from rla.store.reading import read_manifest, read_nested
 from rla.store.records import StopReason, Task

@@ -27,10 +27,9 @@ from rla.envs.observation import (
 from rla.envs.prompts import PolicyPrompt, ToolPrompt
 from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
-from rla.llm.picture_chat import PictureChat
-from rla.models.vision import VisionFormat
+from rla.pictures.shard import distinct_images
+from rla.pictures.vision import PictureChat, VisionFormat
 from rla.rollouts.groups import run_groups
-from rla.rollouts.images import distinct_images
 from rla.seeds import derive
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 

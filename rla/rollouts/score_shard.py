@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.pictures import shows_images
 from rla.envs.prompts import JudgePrompt
 from rla.envs.protocols import Judged, Prober, Probes, need
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
+from rla.models.load import tokenizer_fingerprint
+from rla.pictures.prompts import shows_images
+from rla.pictures.shard import images_folder, refuse_other_images, with_pngs
+from rla.pictures.vision import vision_for
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_group import FirstGroup
-from rla.rollouts.images import seeing, with_pngs
 from rla.rollouts.judge import (
     EngineReplier,
     Judging,
@@ -33,7 +34,6 @@ from rla.rollouts.judge import (
     probe_tasks,
     reply_trie,
 )
-from rla.store.images import images_folder, refuse_other_images
 from rla.store.pools import tasks_by_id
 from rla.store.reading import Entry, part_rows, read_manifest, read_nested, verify_shard
 from rla.store.records import StepScore, Task
@@ -143,7 +143,7 @@ def make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) ->
     generator, tokenizer = make_generator(config.generator, model=model_folder(rm), seed=config.seed)
     chat = ChatFormat(tokenizer)
     allowed = None if prompt is None else reply_trie(chat, prompt, config.judge)
-    vision = None if prompt is None else seeing(environment(config.env.name), config, rm)
+    vision = None if prompt is None else vision_for(environment(config.env.name), config, model_folder(rm))
     return EngineReplier(generator=generator, chat=chat, config=config.judge, allowed=allowed, vision=vision)
 
 

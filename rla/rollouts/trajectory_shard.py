@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from rla.agents.policy import check_calls
-from rla.envs.pictures import shows_images
 from rla.envs.pool.hosting import Environments, environments
 from rla.envs.prompts import told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import joined_figures, told_figures
 from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
+from rla.models.load import tokenizer_fingerprint
+from rla.pictures.prompts import shows_images
+from rla.pictures.shard import ImageShard, image_rows, without_pngs
+from rla.pictures.vision import vision_for
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_group import FirstGroup
-from rla.rollouts.images import image_rows, seeing, without_pngs
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.digests import digest
-from rla.store.images import ImageShard
 from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, StopReason, Task, Trajectory
 from rla.store.shards import ShardWriter
@@ -227,7 +227,7 @@ def _play_in(
         policy=digest(policy),
         # a trainer renormalises over all ids that were offered
         top_p=1.0 if training else ctx.config.evaluation.top_p,
-        vision=seeing(environment(ctx.config.env.name), ctx.config, policy),
+        vision=vision_for(environment(ctx.config.env.name), ctx.config, model_folder(policy)),
         replied=first.replied,
     )
 

@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from rla.config import Config
-from rla.envs.pictures import DrawsActions
 from rla.envs.prompts import ReadsCalls
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.pictures.prompts import DrawsActions
+from rla.pictures.shard import images_of_part, named_images
 from rla.rollouts.labels import LABELS, labels_in
-from rla.store.images import images_of_part, named_images
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.reading import part_rows, read_table, shard_parts, stream_placed_rows, stream_rows
 from rla.store.record import is_complete

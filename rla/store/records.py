@@ -132,7 +132,7 @@ class Trajectory:
 
     `places`: for each step a digest of the state that it was taken in, if the environment gives one. `calls`: {"step",
     "status"} of every tool call, in order, if the policy may call tools. `images`: with their bytes; if they lie in a
-    shard of their own (`rla.store.images`), `screens` has their digests, per observation.
+    shard of their own (`rla.pictures.shard`), `screens` has their digests, per observation.
     `image_spans`: {"segment", "digest", "start", "length"} of each picture that the policy saw.
     """
 

@@ -27,9 +27,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from rla.pictures.encoder import VisionCollator, VisionInputs, VisionText
 from rla.store.records import ImageSpan
 from rla.training.packing import Forks, Packing, forks, pack
-from rla.training.pictures import VisionCollator, VisionInputs, VisionText
 from rla.training.sequences import TrainingSequence, split_branches, without_long_replies
 
 ROWS = 16  # sequences of one record batch

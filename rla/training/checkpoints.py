@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from rla import __version__
 from rla.errors import UserError
-from rla.models.adapters import base_of, write_base
 from rla.models.checkpoint import (
     ADAPTER,
     BASE,
@@ -33,8 +32,10 @@ from rla.models.checkpoint import (
     REFERENCE,
     VERSION,
     Checkpoint,
-    is_companion,
+    base_of,
+    has_weights,
     open_checkpoint,
+    write_base,
 )
 from rla.models.verifying import (
     base_under,
@@ -289,7 +290,7 @@ def _copy_companions(source: Path | str, folder: Path) -> None:
         load_tokenizer(source).save_pretrained(folder)
         return
     for file in Path(source).iterdir():
-        if file.is_file() and not file.name.startswith(".") and is_companion(file.name) and file.name != BASE:
+        if file.is_file() and not file.name.startswith(".") and not has_weights(file.name) and file.name != BASE:
             shutil.copy(file, folder / file.name)
 
 

@@ -92,12 +92,13 @@ class Work:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Work:
-        from rla.models.sight import sees, vision_tower
+        from rla.pictures.encoder import has_vision_encoder, vision_encoder
 
         text = model.config.get_text_config()
         inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
         excluded = {id(inputs.weight), id(outputs.weight)}
-        excluded |= {id(weight) for weight in vision_tower(model).parameters()} if sees(model) else set()
+        if has_vision_encoder(model):
+            excluded |= {id(weight) for weight in vision_encoder(model).parameters()}
         layers = [weight for weight in model.parameters() if id(weight) not in excluded]
         passes = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in layers)
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rla.errors import UserError
+from rla.pictures.encoder import vision_states
 from rla.training.batches import Batch
 from rla.training.packing import enable_packing
-from rla.training.pictures import vision_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,8 @@ from torch import Tensor
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
-from rla.store.images import stream_images
+from rla.pictures.encoder import StoredImages, write_images
+from rla.pictures.shard import stream_images
 from rla.training.batches import (
     SequenceStats,
     StoredSequences,
@@ -41,7 +42,6 @@ from rla.training.checkpoints import (
 )
 from rla.training.cost import matrix_rate
 from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
-from rla.training.pictures import StoredImages, write_images
 from rla.training.prepare import PreparedStage, export_weights, prepare
 from rla.training.sequences import TrainingSequence
 from rla.training.shared import Compute, Ranks

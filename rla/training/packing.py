@@ -33,7 +33,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rla.errors import UserError
-from rla.models.sight import set_text_attention
+from rla.pictures.encoder import set_text_attention
 
 FORKED, PACKED = "rla_branches", "rla_packed"  # names of the implementations
 BLOCK = 128  # queries

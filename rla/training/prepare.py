@@ -2,7 +2,7 @@
 
 Low-rank adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021).
 The base is the run's first weights rounded to `dtype`, the same in every iteration; a new adapter changes nothing. The
-checkpoint holds the adapter and names the folder of the base (`rla.models.adapters`).
+checkpoint holds the adapter and names the folder of the base (`rla.models.checkpoint`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from torch import Tensor, nn
 
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.models.adapters import SETTINGS, base_of
-from rla.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
-from rla.models.checkpoint import ADAPTER, REFERENCE, Checkpoint
+from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, REFERENCE, Checkpoint, base_of
 from rla.models.load import hollow_model, load_model
-from rla.models.sight import sees, vision_tower
-from rla.models.vision import load_vision
+from rla.pictures.encoder import VisionCollator, has_vision_encoder, vision_encoder
+from rla.pictures.vision import load_vision
 from rla.training.batches import StoredSequences, collate, micro_batches
 from rla.training.cost import Work
 from rla.training.logprobs import TokenScorer
-from rla.training.pictures import VisionCollator
 from rla.training.shared import Compute, Sharing, make_backend
 from rla.training.state import WEIGHTS, TrainState, full_shape, load_state_weights
 from rla.training.tensors import TensorFiles
@@ -88,7 +85,7 @@ def prepare(
         )
     if config.gradient_checkpointing:
         checkpoint_gradients(model)
-    vision = load_vision(previous.model) if sees(model) else None
+    vision = load_vision(previous.model) if has_vision_encoder(model) else None
     if vision is None and sequences.stats.pictures:
         raise UserError(f"{previous.model}: reads texts alone; train the model that saw the pictures of these rows")
     collator = None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded)
@@ -196,8 +193,8 @@ def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow
 
 def freeze_vision(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:
     """Freeze the vision encoder, if there is one and the parameters say so."""
-    if sees(model) and config.vision == "frozen":
-        vision_tower(model).requires_grad_(False)
+    if has_vision_encoder(model) and config.vision == "frozen":
+        vision_encoder(model).requires_grad_(False)
     return model
 
 
@@ -246,7 +243,7 @@ def add_new_adapter(model: PreTrainedModel, config: TrainConfig) -> tuple[PreTra
     import peft
 
     settings = peft.LoraConfig(
-        exclude_modules=VISION_LAYERS if config.vision == "frozen" and sees(model) else None,
+        exclude_modules=VISION_LAYERS if config.vision == "frozen" and has_vision_encoder(model) else None,
         r=config.lora.rank,
         lora_alpha=config.lora.alpha,
         target_modules="all-linear" if not config.lora.targets else list(config.lora.targets),
@@ -270,7 +267,7 @@ def write_adapter(state: Path, settings: Any) -> Path:
     folder, files = state.with_name(ADAPTER), TensorFiles(state, WEIGHTS, required=True)
     settings.inference_mode = True
     settings.save_pretrained(folder)
-    file = folder / SETTINGS
+    file = folder / ADAPTER_SETTINGS
     content = json.loads(file.read_text()) | {"target_modules": sorted(settings.target_modules)}  # a set has no order
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     named = {f"base_model.model.{name.replace('.default.', '.')}": files[name].read() for name in files}

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rla.errors import UserError
-from rla.llm.base import ROUNDING, PlacedImage
+from rla.llm.base import ROUNDING
+from rla.pictures.vision import PlacedImage
 from rla.store.records import ImageSpan
 
 Row = Mapping[str, Any]

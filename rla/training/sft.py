@@ -38,15 +38,14 @@ from rla.config.training import SftConfig, TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.models.load import load_model, load_tokenizer
-from rla.models.sight import vision_tower
-from rla.models.vision import VisionFormat, load_vision
+from rla.pictures.encoder import VisionCollator, VisionText, vision_encoder, vision_states
+from rla.pictures.vision import VisionFormat, load_vision
 from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import refuse_existing, write_checkpoint
 from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
 from rla.training.logprobs import CHUNK_LOGITS
 from rla.training.packing import enable_branches, enable_packing, forks, pack
-from rla.training.pictures import VisionCollator, VisionText, vision_states
 from rla.training.prepare import load_adapted, write_adapter
 from rla.training.sequences import Example
 from rla.training.shared import Ranks
@@ -235,7 +234,7 @@ def _fit(
     """
     collator = None
     if vision is not None:
-        vision_tower(model).requires_grad_(config.vision == "trained")
+        vision_encoder(model).requires_grad_(config.vision == "trained")
         collator = VisionCollator(vision, {image.digest: image.png for one in examples for image in one.images})
     rows = [
         {

@@ -19,7 +19,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
 from rla.models.checkpoint import METRICS, model_folder
-from rla.models.fingerprint import refuse_other_tokenizer
+from rla.models.load import refuse_other_tokenizer
 from rla.models.verifying import verify_model
 from rla.pipeline.context import StageContext, called_again
 from rla.pipeline.origins import origin, policy_of, refuse_stale

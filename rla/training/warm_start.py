@@ -22,20 +22,19 @@ from rla.agents.judge import judged_with_pictures, views
 from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.pictures import shows_images
 from rla.envs.prompts import ToolPrompt, told_schemas
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, need
 from rla.envs.registry import environment
 from rla.envs.together import at_once, begun
 from rla.envs.views import Demonstration
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, cache_keys
+from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import free_memory
-from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
-from rla.models.vision import vision_for
+from rla.pictures.prompts import shows_images
+from rla.pictures.vision import PictureChat, PromptTokens, cache_keys, vision_for
 from rla.pipeline.context import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
@@ -101,7 +100,7 @@ def warm_start_model(
         chat, tasks = ChatFormat(tokenizer), demonstrated_tasks(ctx, tasks_folder)
         if policy:
             check_calls(chat, env.policy_prompt(ctx.config), taught=True)
-        vision = vision_for(folder, environment=ctx.config.env.name, shows=shows_images(env, ctx.config))
+        vision = vision_for(env, ctx.config, folder)
         pictures = None if vision is None else PictureChat(chat, vision)
         if policy and given is not None:
             if pictures is not None:
@@ -425,7 +424,7 @@ def branching_example(prompts: list[PromptTokens], replies: list[list[int]]) -> 
         limit = min(len(keys), len(trunk)) - 1
         anchor = next((n for n in range(limit) if keys[n] != trunk[n]), limit)
         own = prompt.ids[anchor:]
-        images += [one for one in prompt.behind(len(ids) - anchor) if one.start >= len(ids)]
+        images += [one for one in prompt.shifted(len(ids) - anchor) if one.start >= len(ids)]
         branches.append((len(ids), len(ids) + len(own) + len(reply), anchor))
         ids += own + reply
         weights += [0.0] * len(own) + [1.0] * len(reply)

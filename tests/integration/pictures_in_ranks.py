@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from rla.config.training import TrainConfig
-from rla.models.vision import load_vision
+from rla.pictures.vision import load_vision
 from rla.processes.ranks import leave
 from rla.training.loop import train
 from rla.training.sequences import TrainingSequence

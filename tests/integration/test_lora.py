@@ -18,7 +18,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.models.adapters import base_of  # noqa: E402
+from rla.models.checkpoint import base_of  # noqa: E402
 from rla.models.load import load_model, load_tokenizer, write_merged  # noqa: E402
 from rla.models.verifying import adopt, verify_model  # noqa: E402
 from rla.training.loop import train  # noqa: E402

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from rla.config.sections import GeneratorConfig
-from rla.envs.pictures import Picture, PictureMessage
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.picture_chat import PictureChat, PromptTokens
 from rla.models.load import load_model, load_tokenizer
-from rla.models.vision import PixelMaker, VisionFormat, load_vision
+from rla.pictures.prompts import Picture, PictureMessage
+from rla.pictures.vision import PictureChat, PixelMaker, PromptTokens, VisionFormat, load_vision
 from tests.seeing import KINDS, png_of, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rla.store.images import image_row
+from rla.pictures.shard import image_row
 from rla.store.shards import Origin, write_shard
 from tests.integration.pictures_in_ranks import FILES, run
 from tests.integration.test_ranks import ROOT, launched

@@ -14,15 +14,13 @@ import pytest
 import torch
 
 from rla.config.sections import GeneratorConfig, ModelConfig, VisionConfig
-from rla.envs.pictures import Picture, PictureMessage
 from rla.llm.base import Completion, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.llm.picture_chat import PictureChat, PromptTokens
-from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
-from rla.models.vision import PixelMaker, load_vision
-from tests.seeing import COLOURS, KINDS, WORDS, png_of
+from rla.pictures.prompts import Picture, PictureMessage
+from rla.pictures.vision import PictureChat, PixelMaker, PromptTokens, load_vision
+from tests.seeing import COLOURS, KINDS, new_vision_model, png_of
 
 MISSING = [name for name in ("vllm", "torchvision") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -32,7 +30,7 @@ def model_of(kind: str, folder: Path) -> Path:
     """Heads of 32, the smallest that vLLM's attention takes."""
     vision = VisionConfig(kind=kind, hidden_size=64, layers=2, heads=2, patch_size=14, most_tokens=64)
     sizes = {"hidden_size": 128, "layers": 2, "heads": 4, "intermediate_size": 64, "context": 512}
-    init_model(folder, texts=WORDS, config=ModelConfig(**sizes, vision=vision), seed=3)
+    new_vision_model(folder, ModelConfig(**sizes, vision=vision))
     return folder
 
 

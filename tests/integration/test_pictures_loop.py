@@ -16,9 +16,8 @@ from rla.cli.app import run
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.models.load import load_model
-from rla.models.vision import PixelMaker, VisionFormat, load_vision
-from rla.rollouts.images import with_pngs
-from rla.store.images import images_folder, images_of_part, png_digest
+from rla.pictures.shard import images_folder, images_of_part, with_pngs
+from rla.pictures.vision import PixelMaker, VisionFormat, load_vision, png_digest
 from rla.store.reading import read_rows
 from tests.squares import PARAMS, squares_installed
 
@@ -278,9 +277,9 @@ def test_a_text_model_is_not_trained_on_pictures(
 
 def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
     from rla.config.sections import GeneratorConfig
-    from rla.llm.base import PlacedImage
     from rla.llm.factory import make_generator
     from rla.llm.transformers_engine import TransformersGenerator
+    from rla.pictures.vision import PlacedImage
 
     row = trajectories()[0]
     spans = [span for span in row["image_spans"] if span["segment"] == 0]

@@ -9,11 +9,11 @@ import pytest
 from rla.cli.app import run
 from rla.llm.chat import ChatFormat
 from rla.models.load import load_model, load_tokenizer
-from rla.models.verifying import SMOLLM2
 from rla.store.layout import resource
 from rla.store.record import read_json
 
 pytestmark = pytest.mark.slow
+SMOLLM2 = "models/smollm2-135m"
 MODEL = Path(SMOLLM2).absolute()
 SHORT = (
     *("env.max_steps=4", "evaluation.max_steps=4", "evaluation.tasks=2", "evaluation.probe_tasks=1"),

@@ -7,9 +7,9 @@ import torch
 
 from rla.config.sections import ModelConfig
 from rla.llm.chat import ChatFormat
-from rla.llm.picture_chat import PromptTokens
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer
+from rla.pictures.vision import PromptTokens
 from rla.training.packing import FORKED, enable_branches, forks
 from rla.training.warm_start import branching_example
 

@@ -17,7 +17,7 @@ from rla.envs.registry import REQUIRED
 TOP = Path(__file__).parents[2]
 BASE = {"errors", "plugins", "seeds", "thoughts", "folding", "rla"}  # the root of the package holds the version
 DATA = BASE | {"store", "config"}
-PARTS = DATA | {"processes", "credit", "metrics", "models", "envs", "llm", "agents"}
+PARTS = DATA | {"processes", "credit", "metrics", "models", "pictures", "envs", "llm", "agents"}
 WORK = PARTS | {"pipeline"}
 # package of rla/ (or `stages`) -> packages that it may import. Lower rows may import upper ones, never the other way.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -33,10 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "credit": {"config"},
     "metrics": DATA | {"credit"},
     "models": DATA,
+    "pictures": DATA | {"models"},
     # an environment knows nothing of language models; its check makes the tokenizer of a new one
-    "envs": DATA | {"processes", "credit", "metrics", "models"},
-    "llm": DATA | {"processes", "models"},  # an engine knows nothing of environments
-    "agents": DATA | {"envs", "llm"},
+    "envs": DATA | {"processes", "credit", "metrics", "models", "pictures"},
+    "llm": DATA | {"processes", "models", "pictures"},  # an engine knows nothing of environments
+    "agents": DATA | {"envs", "llm", "pictures"},
     "pipeline": DATA | {"envs", "processes"},
     "tracking": DATA | {"processes"},
     "rollouts": WORK,

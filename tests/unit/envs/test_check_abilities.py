@@ -16,7 +16,7 @@ from rla.envs.chat_prompts import ChatPrompt, PlainJudge
 from rla.envs.observation import Observation
 from rla.envs.plain_texts import tokenizer_texts
 from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
-from rla.models.tokenizer import word_tokenizer
+from rla.models.init import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (
     Game,

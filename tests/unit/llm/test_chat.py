@@ -12,10 +12,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rla.errors import UserError
+from rla.llm import chat as chat_module
 from rla.llm.chat import ChatFormat
-from rla.models import rendering
+from rla.models.init import build_tokenizer
 from rla.models.load import load_tokenizer
-from rla.models.tokenizer import build_tokenizer
 
 QWEN_LIKE = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nBe helpful.<|im_end|>\\n' }}{% endif %}"
@@ -264,7 +264,7 @@ NESTED = (
 
 
 def test_a_template_of_nested_loops_is_one_line_and_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "LONGEST", 0.1)
+    monkeypatch.setattr(chat_module, "RENDER_SECONDS", 0.1)
     began = time.monotonic()
     with pytest.raises(UserError, match=r"its chat template is not rendered after 0\.1 s"):
         ChatFormat(byte_tokenizer(QWEN_LIKE + NESTED))
@@ -279,8 +279,8 @@ def test_a_template_that_fails_is_one_line(fault: str) -> None:
 
 def test_a_quick_template_is_not_disturbed_by_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the limit is reached in the moment in which the rendering ends, or not."""
-    monkeypatch.setattr(rendering, "LONGEST", 0.0005)
+    monkeypatch.setattr(chat_module, "RENDER_SECONDS", 0.0005)
     for _ in range(200):
-        with suppress(UserError), rendering.rendering("x"):
+        with suppress(UserError), chat_module.rendered_in_time("x"):
             sum(range(20_000))
     time.sleep(0.01)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rla.config.sections import JudgeServerConfig
-from rla.envs.pictures import Picture, PictureMessage
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Request, TokenTrie
+from rla.folding import neutral
+from rla.llm.base import Completion, Request, TokenTrie
 from rla.llm.chat import ChatFormat
-from rla.llm.chat_server import neutral_content
-from rla.llm.picture_chat import PictureChat, PromptTokens, parts_message
-from rla.llm.server_engine import ServerGenerator, ask_with_pictures, token_logprobs
-from rla.llm.vllm_engine import collapsed, never_sampled, refuse_other_prompt, vllm_prompt
+from rla.llm.server_engine import ServerGenerator
 from rla.models.load import load_tokenizer
-from rla.models.vision import VisionFormat, load_vision
+from rla.pictures.prompts import Picture, PictureMessage, parts_message
+from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, load_vision, refuse_other_prompt, vllm_prompt
 from tests.seeing import png_of, small_model
 
 CHAT = ChatFormat(load_tokenizer(small_model("qwen3-vl")))
@@ -44,20 +42,18 @@ def request(given: PromptTokens, **changes: Any) -> Request:
 
 def test_vllm_is_given_one_token_for_each_picture_and_expands_it_itself() -> None:
     given = prompt("look", png_of("red"), "now", png_of("blue"))
-    ids = collapsed(given.ids, given.images)
+    told = vllm_prompt(given.ids, given.images, vision())
+    ids = told["prompt_token_ids"]
     assert ids.count(vision().image) == 2
     assert [token for token in ids if token != vision().image] == [
         token for token in given.ids if token != vision().image
     ]
-    told = vllm_prompt(given.ids, given.images, vision())
-    assert told["prompt_token_ids"] == ids
     assert told["multi_modal_uuids"]["image"] == [one.digest for one in given.images]
     assert [picture.size for picture in told["multi_modal_data"]["image"]] == [(40, 28), (40, 28)]
 
 
 def test_texts_go_to_vllm_as_before() -> None:
     assert vllm_prompt([4, 5], (), None) == {"prompt_token_ids": [4, 5]} == vllm_prompt([4, 5], (), vision())
-    assert never_sampled(None) == {} and set(never_sampled(vision())["logit_bias"]) == set(vision().banned)
     with pytest.raises(ValueError, match="texts alone"):
         vllm_prompt([4, 5], prompt(png_of("red")).images, None)
 
@@ -76,7 +72,7 @@ def test_messages_for_servers_hold_pictures_as_data_and_texts_without_placeholde
     assert base64.b64decode(picture["image_url"]["url"].removeprefix("data:image/png;base64,")) == png
     for acting in ("<|im_end|>", "<image>", "[IMG]", "<|image_pad|>", "<IMAGE>"):
         assert acting not in text["text"]
-    assert neutral_content(message["content"]) == message["content"]
+    assert neutral(text["text"]) == text["text"]
     assert parts_message(PictureMessage(role="user", parts=("a", "b"))) == {"role": "user", "content": "ab"}
 
 
@@ -86,39 +82,45 @@ def test_ids_are_those_that_a_server_makes_of_the_same_messages() -> None:
     message: Any = parts_message(given.turns[0])
     rendered = CHAT.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
     ids = CHAT.tokenizer.encode(rendered, add_special_tokens=False)
-    assert ids == collapsed(given.ids, given.images)
+    assert ids == vllm_prompt(given.ids, given.images, vision())["prompt_token_ids"]
 
 
-@dataclass
-class Served:
-    """A server that answers with `made`."""
+class Client:
+    """A server that makes `made` of a prompt and answers with a stop token."""
 
-    made: Any
-    stop_ids: list[int] = field(default_factory=lambda: [3])
-    banned: tuple[int, ...] = (9,)
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    url = "http://test"
 
-    async def ask_chat(self, messages: list[dict[str, Any]], samples: int, **params: Any) -> tuple[Any, list[Any]]:
-        self.asked.append({"messages": messages, "samples": samples, **params})
-        return self.made, [{"index": place} for place in range(samples)]
+    def __init__(self, made: Any, logprobs: dict[str, Any] | None = None) -> None:
+        self.made, self.logprobs = made, logprobs or {"content": [{"logprob": -0.25}]}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def completion(self, choice: dict[str, Any], temperature: float) -> Completion:
-        return Completion(token_ids=[3], logprobs=[-1.0], allowed=[[]], finish_reason=FinishReason.STOP)
+    async def ask(self, path: str, body: dict[str, Any], check: Any) -> Any:
+        self.asked.append((path, body))
+        choices = [
+            {"index": index, "token_ids": [3], "logprobs": self.logprobs, "finish_reason": "stop"}
+            for index in range(body["n"])
+        ]
+        return {"prompt_token_ids": self.made, "choices": choices}
 
-    def lacking(self, what: str, remedy: str) -> UserError:
-        return UserError(f"{what}; {remedy}")
+    def replies(self, asked: Request) -> list[Completion]:
+        banned = vision().banned
+        client: Any = self
+        engine = ServerGenerator(client, model="m", context=256, chat=CHAT, training=True, banned=banned)
+        return asyncio.run(engine.generate(asked))
 
 
 def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
     given = prompt("look", png_of("red"))
-    server: Any = Served(made=given.ids)
-    assert len(asyncio.run(ask_with_pictures(server, request(given, samples=2)))) == 2
-    (body,) = server.asked
-    assert body["logit_bias"] == {"9": -100.0} and body["samples"] == 2
+    client = Client(made=given.ids)
+    found = client.replies(request(given, samples=2))
+    assert [(one.token_ids, one.logprobs) for one in found] == [([3], [-0.25])] * 2
+    ((path, body),) = client.asked
+    assert path == "/chat/completions" and body["n"] == 2 and body["top_p"] == 1.0
+    assert body["logit_bias"] == {str(token): -100.0 for token in vision().banned}
     assert body["messages"] == [parts_message(given.turns[0])]
     for made in (None, given.ids[:-1]):
         with pytest.raises(UserError, match="token ids of a prompt"):
-            asyncio.run(ask_with_pictures(cast(Any, Served(made=made)), request(given)))
+            Client(made=made).replies(request(given))
 
 
 @pytest.mark.parametrize(
@@ -127,37 +129,14 @@ def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
 def test_what_a_server_cannot_do_with_pictures_is_refused(changes: dict[str, Any], remedy: str) -> None:
     given = prompt("look", png_of("red"))
     with pytest.raises(UserError, match=remedy):
-        asyncio.run(ask_with_pictures(cast(Any, Served(made=given.ids)), request(given, **changes)))
+        Client(made=given.ids).replies(request(given, **changes))
 
 
-def test_log_probabilities_of_chat_completions_are_read() -> None:
-    assert token_logprobs({"content": [{"logprob": -0.5}, {"logprob": None}, 3]}) == [-0.5, None, None]
-    assert token_logprobs({"token_logprobs": [-1.0]}) == [-1.0] and token_logprobs({}) == []
-
-
-def test_a_server_engine_sends_requests_with_pictures_as_messages() -> None:
+@pytest.mark.parametrize("entry", [{"logprob": None}, 3])
+def test_a_chat_completion_without_a_log_probability_is_refused(entry: Any) -> None:
     given = prompt("look", png_of("red"))
-    asked: list[tuple[str, dict[str, Any]]] = []
-
-    class Client:
-        url = "http://test"
-
-        async def ask(self, path: str, body: dict[str, Any], check: Any) -> Any:
-            asked.append((path, body))
-            logprobs = {"content": [{"logprob": -0.25}]}
-            choice = {"index": 0, "token_ids": [3], "logprobs": logprobs, "finish_reason": "stop"}
-            return {"prompt_token_ids": given.ids, "choices": [choice]}
-
-    client: Any = Client()
-    engine = ServerGenerator(client, model="m", context=256, chat=CHAT, training=True, banned=vision().banned)
-    (found,) = asyncio.run(engine.generate(request(given)))
-    assert (found.token_ids, found.logprobs) == ([3], [-0.25])
-    ((path, body),) = asked
-    assert (
-        path == "/chat/completions"
-        and body["top_p"] == 1.0
-        and set(body["logit_bias"]) == set(map(str, vision().banned))
-    )
+    with pytest.raises(UserError, match="no log-probability for each token"):
+        Client(made=given.ids, logprobs={"content": [entry]}).replies(request(given))
 
 
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:

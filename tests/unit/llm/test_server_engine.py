@@ -17,7 +17,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.http import API_KEY, JsonClient
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.server_engine import UNKNOWN, ServerGenerator
-from rla.models.tokenizer import build_tokenizer
+from rla.models.init import build_tokenizer
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 
 CHAT = ChatFormat(build_tokenizer(["go to door 1 2 3"], context=64))

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 
 from rla.errors import UserError  # noqa: E402
-from rla.models.adapters import parts_of  # noqa: E402
+from rla.models.checkpoint import parts_of  # noqa: E402
 from rla.models.load import load_model, load_tokenizer, load_weights, merged_folder  # noqa: E402
 from tests.unit.training.builders import adapter_run  # noqa: E402
 

@@ -169,16 +169,10 @@ def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None
     assert model_digest(tmp_path / "policy") != before
 
 
-@pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c"])
+@pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c", "models/missing"])
 def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(source: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^model\.reward: {source} is not a folder; give"):
         adopt(source, tmp_path, key="model.reward")
-
-
-def test_the_model_that_a_package_carries_is_made_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^model\.policy: models/smollm2-135m is not there yet; `make models/smol"):
-        adopt("models/smollm2-135m", tmp_path, key="model.policy")
 
 
 def test_a_folder_without_a_model_names_the_parameter(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rla.llm.chat import ChatFormat
-from rla.models.tokenizer import OFTEN, build_exact_tokenizer
+from rla.models.init import OFTEN, build_exact_tokenizer
 
 PROGRAM = "def f(n):\n    if n > 9:\n        return n * 12\n    return n\n"
 FORMAT = ChatFormat(build_exact_tokenizer([PROGRAM] * OFTEN, context=64))

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from rla.errors import UserError
-from rla.models.fingerprint import refuse_other_tokenizer, tokenizer_fingerprint
-from rla.models.load import load_tokenizer
-from rla.models.tokenizer import build_tokenizer
+from rla.models.init import build_tokenizer
+from rla.models.load import load_tokenizer, refuse_other_tokenizer, tokenizer_fingerprint
 
 TEXTS = ["go to cabinet 3", "put mug 1 in/on desk 2"]
 

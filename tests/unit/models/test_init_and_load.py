@@ -14,9 +14,8 @@ import torch
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
-from rla.models.fingerprint import tokenizer_fingerprint
 from rla.models.init import init_model
-from rla.models.load import load_model, load_tokenizer
+from rla.models.load import load_model, load_tokenizer, tokenizer_fingerprint
 
 SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, intermediate_size=32, context=64)
 

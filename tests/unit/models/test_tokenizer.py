@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.models.tokenizer import CHAT_TEMPLATE, MAX_NUMBER, build_tokenizer, learnt_vocabulary
+from rla.models.init import CHAT_TEMPLATE, MAX_NUMBER, build_tokenizer, learnt_vocabulary
 
 TEXTS = [
     "You are in the middle of a room. Looking quickly around you, you see a cabinet 1, and a desk 2.",

@@ -12,10 +12,9 @@ import torch
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from rla.errors import UserError
-from rla.models.init import init_model
 from rla.models.load import load_model
-from rla.models.sight import image_features, vision_tower
-from rla.models.vision import (
+from rla.pictures.encoder import image_features, vision_encoder
+from rla.pictures.vision import (
     PixelMaker,
     VisionFormat,
     banned_tokens,
@@ -24,7 +23,7 @@ from rla.models.vision import (
     rope_positions,
     scaled_sides,
 )
-from tests.seeing import KINDS, WORDS, png_of, small_config, small_model
+from tests.seeing import KINDS, new_vision_model, png_of, small_config, small_model
 
 
 def vision_of(kind: str) -> VisionFormat:
@@ -51,7 +50,7 @@ def test_as_many_tokens_as_features(size: tuple[int, int]) -> None:
     assert grids.tolist() == [[1, rows * vision.merge, columns * vision.merge]]
     (features,) = image_features(model, pixels, grids)
     assert len(features.embeds) == rows * columns == vision.tokens(png).count(vision.image)
-    assert len(features.deep) == 1 and features.deep[0].shape == features.embeds.shape
+    assert len(features.deepstack) == 1 and features.deepstack[0].shape == features.embeds.shape
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,10 +75,10 @@ def test_texts_alone_count_tokens() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_model_is_small_and_has_its_processor_beside_it(kind: str, tmp_path: Path) -> None:
-    init_model(tmp_path / "again", texts=WORDS, config=small_config(kind), seed=3)
+    new_vision_model(tmp_path / "again", small_config(kind))
     first, again = load_model(small_model(kind)), load_model(tmp_path / "again")
     assert sum(parameter.numel() for parameter in first.parameters()) < 2_000_000
-    assert vision_tower(first).dtype is torch.float32
+    assert vision_encoder(first).dtype is torch.float32
     for one, other in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
     vision = vision_of(kind)
@@ -125,8 +124,8 @@ def test_a_new_tower_tells_the_places_of_a_white_picture_apart() -> None:
 
 def test_a_new_tower_takes_white_for_nothing_and_hears_the_grey_of_a_button() -> None:
     model, vision = load_model(small_model("qwen3-vl")), vision_of("qwen3-vl")
-    patches = vision_tower(model).patch_embed
+    patches = vision_encoder(model).patch_embed
     with torch.no_grad():
         white, grey = (patches(PixelMaker(vision).pixels([png_of(shade)])[0])[-1] for shade in ((255,) * 3, (239,) * 3))
     assert white.abs().max() < 1e-3
-    assert grey.norm() > 0.5 * vision_tower(model).pos_embed.weight[0].norm()
+    assert grey.norm() > 0.5 * vision_encoder(model).pos_embed.weight[0].norm()

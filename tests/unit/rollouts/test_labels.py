@@ -12,8 +12,8 @@ from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.views import Labelled
+from rla.pictures.vision import png_digest
 from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes, screens_after_steps
-from rla.store.images import png_digest
 from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes
 

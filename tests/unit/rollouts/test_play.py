@@ -16,7 +16,7 @@ from rla.envs.observation import EnvironmentFailure, Observation
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
-from rla.models.tokenizer import build_tokenizer
+from rla.models.init import build_tokenizer
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.records import StopReason, Task, Trajectory, content_id
 from tests.unit.builders import task

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.rollouts.images import image_rows, without_pngs
-from rla.store.images import (
+from rla.pictures.shard import (
     ImageShard,
+    image_rows,
     images_folder,
     images_of_part,
-    png_digest,
-    png_size,
     refuse_other_images,
     stream_images,
+    without_pngs,
 )
+from rla.pictures.vision import png_digest, png_size
 from rla.store.reading import read_rows
 from rla.store.record import is_complete
 from rla.store.records import ShownImage, Trajectory

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from rla.models.load import load_model
-from rla.models.vision import PixelMaker, VisionFormat, load_vision
-from rla.store.images import png_digest
+from rla.pictures.encoder import StoredImages, VisionCollator, write_images
+from rla.pictures.vision import PixelMaker, VisionFormat, load_vision, png_digest
 from rla.store.records import ImageSpan
 from rla.training.batches import StoredSequences, collate, write_sequences
 from rla.training.logprobs import TokenScorer
-from rla.training.pictures import StoredImages, VisionCollator, write_images
 from rla.training.sequences import TrainingSequence, only_branches, split_branches, without_long_replies
 from tests.seeing import KINDS, png_of, small_model
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from rla.errors import UserError
-from rla.llm.chat import ChatFormat
-from rla.models.rendering import rendered_in_time
+from rla.llm.chat import ChatFormat, rendered_in_time
 from rla.store.texts import whole_text
 from rla_programs.collecting.conversations import Conversation, template_messages
 

@@ -1,6 +1,6 @@
 """Texts that a small new model may have to read and write: questions, calls, results, errors and answers.
 
-The tokenizer of `rla.models.tokenizer` learns from them which words are one token. Numbers of three digits and
+The tokenizer of `rla.models.init` learns from them which words are one token. Numbers of three digits and
 more go digit by digit, words that are drawn at random letter by letter, so what has to be copied is spelled the same
 way in a question, a program and a result. Numbers of one or two digits are one token each: our families avoid two
 digits in questions, and results of two digits are copied as a whole.

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.models.adapters import Parts
+from rla.models.checkpoint import Parts
 
 
 def base_digest(parts: Parts, *, dtype: str) -> str:

@@ -11,7 +11,7 @@ from rla.llm.base import Completion, Generator, Request
 from rla.llm.scripted import ScriptedGenerator
 
 if TYPE_CHECKING:
-    from rla.models.adapters import Adapter
+    from rla.models.checkpoint import Adapter
 
 
 class Engine(Protocol):

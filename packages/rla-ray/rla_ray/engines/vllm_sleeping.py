@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.vllm_engine import VllmGenerator
-from rla.models.adapters import parts_of
+from rla.models.checkpoint import parts_of
 
 ROOM = 2  # times the weights that the host must have free
 

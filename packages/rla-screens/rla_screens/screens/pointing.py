@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rla.models.vision import decoded_picture
+from rla.pictures.vision import decoded_picture
 
 Place = tuple[float, float]  # shares of width and height
 INK, EDGE = (230, 0, 70), (255, 255, 255)

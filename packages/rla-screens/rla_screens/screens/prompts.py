@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, plain_tags, quoted, tagged, user
-from rla.envs.pictures import PastStep, Picture, PictureMessage
 from rla.envs.views import JudgeView, Message
+from rla.pictures.prompts import PastStep, Picture, PictureMessage
 from rla.thoughts import after_thinking
 from rla_screens.screens.computer_use import SCHEMA
 from rla_screens.screens.deeds import LAST
@@ -111,7 +111,7 @@ class ScreenPrompt:
         return action if deed is None else self.form.write(deed)
 
     def drawn(self, action: str, png: bytes) -> bytes:
-        """`rla.envs.pictures.DrawsActions`."""
+        """`rla.pictures.prompts.DrawsActions`."""
         places = self.pointed(action)
         return with_pointer(png, places) if places else png
 

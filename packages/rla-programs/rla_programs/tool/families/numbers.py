@@ -1,6 +1,6 @@
 """Families of numbers: long arithmetic, modular powers, digit sums, common divisors and multiples, small search.
 
-The numbers of a question have three digits or more, or one: the small tokenizers of `rla.models.tokenizer` write
+The numbers of a question have three digits or more, or one: the small tokenizers of `rla.models.init` write
 those digit by digit, and a number of two digits as one token. So copying a number is always the same skill.
 """
 

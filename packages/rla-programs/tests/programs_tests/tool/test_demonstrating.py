@@ -15,7 +15,7 @@ from rla_programs.tool.vocabulary import question_texts
 from programs_tests.tool.questions import HERMES, SHORT, drawn
 from rla.envs.views import Demonstration
 from rla.errors import UserError
-from rla.models.tokenizer import build_exact_tokenizer
+from rla.models.init import build_exact_tokenizer
 from rla.store.records import Task
 
 (POWER,) = drawn("powers")

@@ -7,7 +7,7 @@ from rla_programs.tool.labels import ROUND_REASONS
 
 from rla.config import Config
 from rla.envs.configured import from_mapping
-from rla.models.tokenizer import build_exact_tokenizer
+from rla.models.init import build_exact_tokenizer
 
 
 def config_of(prompt: str) -> Config:

@@ -12,7 +12,7 @@ peft = pytest.importorskip("peft")
 from rla_ray.engines.bases import base_digest  # noqa: E402
 
 from rla.errors import UserError  # noqa: E402
-from rla.models.adapters import parts_of  # noqa: E402
+from rla.models.checkpoint import parts_of  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
 from tests.unit.training.builders import adapter_run  # noqa: E402
 

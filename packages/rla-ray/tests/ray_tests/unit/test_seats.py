@@ -20,7 +20,7 @@ from rla import __version__
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.scripted import ScriptedGenerator
-from rla.models.adapters import Adapter
+from rla.models.checkpoint import Adapter
 from rla.store.digests import record_files, write_records
 
 pytest.importorskip("torch")

@@ -12,10 +12,10 @@ from rla_screens.desktop.scripts import demonstration_of
 from rla.config import Config
 from rla.envs.configured import load_config
 from rla.envs.observation import Observation
-from rla.envs.pictures import PicturesJudge, PicturesPolicy, shows_images
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
 from rla.errors import UserError
+from rla.pictures.prompts import PicturesJudge, PicturesPolicy, shows_images
 from rla.pipeline.run import packaged_files
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from tests.unit.config.published_runs import assert_published

@@ -18,14 +18,14 @@ from torch import Tensor
 from rla.cli.app import run
 from rla.envs.configured import load_config
 from rla.models.load import load_model
-from rla.models.vision import VisionFormat, load_vision
-from rla.rollouts.images import with_pngs
+from rla.pictures.encoder import VisionCollator
+from rla.pictures.shard import with_pngs
+from rla.pictures.vision import VisionFormat, load_vision
 from rla.showing.episodes import played_in, read_episodes_whole
 from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
 from rla.training.batches import collate
 from rla.training.logprobs import TokenScorer
-from rla.training.pictures import VisionCollator
 from rla.training.sequences import TrainingSequence
 
 pytestmark = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"needs {PROGRAM}")

@@ -11,11 +11,11 @@ from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
-from rla.envs.pictures import PastStep, Picture
 from rla.envs.views import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.llm.picture_chat import HasParts, PromptTokens
+from rla.pictures.prompts import PastStep, Picture, PictureMessage
+from rla.pictures.vision import PromptTokens
 from tests.seeing import png_of
 from tests.unit.llm.test_chat import byte_tokenizer
 
@@ -61,7 +61,7 @@ def test_a_thought_that_never_ended_said_nothing() -> None:
 class Turns:
     """A `PictureChat` that keeps the turns it was given."""
 
-    def first(self, messages: Sequence[HasParts]) -> PromptTokens:
+    def first(self, messages: Sequence[PictureMessage]) -> PromptTokens:
         self.asked = messages
         return PromptTokens(ids=[1])
 

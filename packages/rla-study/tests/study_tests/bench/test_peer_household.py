@@ -13,7 +13,7 @@ from rla.envs.configured import load_config
 from rla.envs.registry import environment
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.models.tokenizer import build_tokenizer
+from rla.models.init import build_tokenizer
 from rla.store.layout import resource
 from rla.store.records import Task
 from study_tests.bench.peer.household import TOOL, Household, taught_tokenizer

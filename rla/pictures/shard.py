@@ -1,60 +1,46 @@
-"""The pictures of a trajectory shard: a shard of kind `images` in the folder `<trajectories>-images` beside it.
+"""The images of a trajectory shard: a shard of kind `images` in the folder `<trajectories>-images` next to it.
 
-Part n of it has the pictures that the episodes of part n of the trajectories name, each distinct one once. It is
-written before that part, and the shard is complete before the trajectories are: so trajectories never name a picture
-that is not there. Both name the same origin. Readers of trajectories that need no pictures never open this folder.
+Part n contains the images that the episodes of part n of the trajectories name, each distinct image once. It is written
+before that part, and the shard is completed before the trajectories are, so trajectories never name a missing image.
+Both record the same origin. Readers of trajectories that need no images never open this folder.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
+from rla.pictures.vision import png_digest, png_size
 from rla.store.layout import making_call
 from rla.store.reading import part_rows, read_manifest, stream_rows
 from rla.store.record import is_complete
+from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import ShardWriter, Tell
 
 KIND = "images"
-PNG = b"\x89PNG\r\n\x1a\n"
+PNGS = "pngs"  # key of a trajectory row that has its images: digest -> PNG file
 ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def images_folder(trajectories: Path) -> Path:
-    """The folder of the pictures of a trajectory shard."""
+    """The images folder of a trajectory shard."""
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
-def png_digest(png: bytes) -> str:
-    """SHA-256 (hex) of a PNG file, which is the name of the picture everywhere."""
-    return hashlib.sha256(png).hexdigest()
-
-
-def png_size(png: bytes) -> tuple[int, int]:
-    """(width, height) from the header of a PNG file. Raises ValueError for bytes that are no such file."""
-    if len(png) < 24 or not png.startswith(PNG) or png[12:16] != b"IHDR":
-        raise ValueError("no PNG file")
-    width, height = struct.unpack(">II", png[16:24])
-    if not (0 < width < 1 << 31 and 0 < height < 1 << 31):
-        raise ValueError(f"a PNG file of {width} x {height} pixels")
-    return width, height
-
-
 def image_row(png: bytes, *, digest: str | None = None) -> dict[str, Any]:
-    """The row of a picture."""
+    """The shard row of an image."""
     width, height = png_size(png)
     return {"digest": digest or png_digest(png), "png": png, "width": width, "height": height}
 
 
 class ImageShard:
-    """The pictures of the trajectories that another writer makes, in the same slices.
+    """Writer for the images of the trajectories that another writer makes, in the same slices.
 
-    `done`: the groups that have theirs. `keep` comes before the part of the trajectories. `finish_slice` comes before
-    the trajectories' own `finish`, and `finish` in the moment in which these are accepted as a whole.
+    Call `keep` before the part of the trajectories is written, `finish_slice` before the trajectories' own `finish`,
+    and `finish` once these are accepted as a whole.
     """
 
     def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
@@ -74,27 +60,27 @@ class ImageShard:
         return self._writer.folder
 
     def done(self, group: int) -> bool:
-        """Whether the pictures of a group are there."""
+        """Whether the images of a group have been written."""
         return self._writer.complete or group in self._writer.done
 
     def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Write the pictures of a group. Old trajectories are removed before, or they would name lost pictures."""
+        """Write the images of a group, after removing earlier trajectories, which would name lost images."""
         if self._writer.complete:  # a call ended between the two manifests, and its trajectories were then damaged
             self._writer.reopen()
         self._trajectories.clear()
         self._writer.write(group, rows)
 
     def forget(self, group: int) -> None:
-        """Remove the pictures of a group that is to be played again."""
+        """Remove the images of a group that will be played again."""
         self._writer.discard(self._writer.part(group))
 
     def finish_slice(self) -> None:
-        """Write the manifest of this slice, if there are several."""
+        """Write the manifest of this slice if there are several."""
         if self._writer.slice.count > 1 and not self._writer.complete:
             self._writer.finish(joins=False)
 
     def finish(self) -> None:
-        """The manifest of the whole."""
+        """Write the manifest of the whole shard."""
         if self._writer.slice.count > 1:
             self._writer.join()
         elif not self._writer.complete:
@@ -102,7 +88,7 @@ class ImageShard:
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Digest -> PNG of the pictures that a part of trajectories names. UserError if one is missing."""
+    """digest -> PNG of the `wanted` images of a part of trajectories. Raises UserError if one is missing."""
     if not wanted:
         return {}
     file = images_folder(part.parent) / part.name
@@ -115,7 +101,7 @@ def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
 
 
 def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """(digest, PNG) of the pictures `wanted` of a complete shard, each once, a few in memory at a time.
+    """(digest, PNG) of the `wanted` images of a complete shard, each once, a few in memory at a time.
 
     Raises UserError if one is missing.
     """
@@ -130,7 +116,7 @@ def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, 
 
 
 def refuse_other_images(trajectories: Path) -> None:
-    """UserError if another call made the pictures beside a trajectory shard."""
+    """Raises UserError if another call made the images of a trajectory shard."""
     folder = images_folder(trajectories)
     own, other = read_manifest(trajectories, "trajectories"), read_manifest(folder, KIND)
     if any(own.get(key) != other.get(key) for key in ORIGIN):
@@ -167,3 +153,50 @@ def _refuse_missing(place: Path, missing: Collection[str]) -> None:
             f"{place}: {len(missing)} pictures are missing (the first: {min(missing)[:12]}); bring the folder that the "
             "rollout wrote, or call rollout again with --overwrite"
         )
+
+
+def distinct_images(seen: Sequence[Sequence[bytes]]) -> list[ShownImage] | None:
+    """`seen` has the PNG files of each observation, starting with the reset. None if there are no images."""
+    found: dict[str, ShownImage] = {}
+    for observation, images in enumerate(seen):
+        for position, png in enumerate(images):
+            digest = png_digest(png)
+            image = found.setdefault(digest, ShownImage(digest=digest, png=png, shown=[]))
+            image.shown.append({"observation": observation, "position": position})
+    return list(found.values()) or None
+
+
+def image_rows(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
+    """The rows of an `images` part: each distinct image of the episodes of a group once."""
+    found = {image.digest: image.png for one in trajectories for image in one.images or ()}
+    return [image_row(png, digest=digest) for digest, png in sorted(found.items())]
+
+
+def without_pngs(trajectory: Trajectory) -> Trajectory:
+    """The trajectory with digests in place of files."""
+    observations = len(trajectory.steps) + 1
+    places = [
+        (place["observation"], place["position"], image.digest)
+        for image in trajectory.images or ()
+        for place in image.shown
+    ]
+    count = max([observations, *(observation + 1 for observation, _, _ in places)])
+    screens: list[list[str]] = [[] for _ in range(count)]
+    for observation, _, digest in sorted(places):
+        screens[observation].append(digest)
+    return replace(trajectory, images=None, screens=screens)
+
+
+def with_pngs(part: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a part of trajectories, with the images that they name under PNGS."""
+    named = {digest for row in rows for digest in named_images(row)}
+    found = images_of_part(part, named)
+    return [row | {PNGS: {digest: found[digest] for digest in named_images(row)}} if named else row for row in rows]
+
+
+def screens_of(trajectory: Mapping[str, Any]) -> list[tuple[bytes, ...]]:
+    """The images of each observation of a row, including the one after the last step; empty without `PNGS`."""
+    pngs = trajectory.get(PNGS)
+    if pngs is None:
+        return []
+    return [tuple(pngs[digest] for digest in shown) for shown in trajectory["screens"]]
