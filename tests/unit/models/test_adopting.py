@@ -135,8 +135,7 @@ def kept(folder: Path, made_from: dict[str, int]) -> bool:
         return False
 
 
-def test_of_two_equal_calls_at_once_one_makes_the_model(tmp_path: Path) -> None:
-    """The other waits, then finds it made, where it was once told to remove it."""
+def test_of_two_equal_calls_at_once_one_makes_the_model_and_one_is_refused(tmp_path: Path) -> None:
     source(tmp_path / "source")
     begun, calls = Barrier(2), []
 
@@ -145,13 +144,17 @@ def test_of_two_equal_calls_at_once_one_makes_the_model(tmp_path: Path) -> None:
         time.sleep(0.2)
         adopt(str(tmp_path / "source"), partial, key="model.policy")
 
-    def call() -> None:
+    def call() -> str:
         begun.wait()
-        keep_or_make(tmp_path / "policy", MADE, slow, overwrite=False)
+        try:
+            keep_or_make(tmp_path / "policy", MADE, slow, overwrite=False)
+        except UserError as error:
+            return str(error)
+        return ""
 
     with ThreadPoolExecutor(2) as pool:
-        for ended in [pool.submit(call), pool.submit(call)]:
-            ended.result()
+        said = sorted(ended.result() for ended in [pool.submit(call), pool.submit(call)])
+    assert said[0] == "" and said[1].endswith("policy: another call is making it; wait for its end, or end it")
     assert len(calls) == 1 and whole_model(tmp_path / "policy", MADE, overwrite=False)
 
 
