@@ -55,10 +55,12 @@ def write_atomic(
                     if not is_still(path, descriptor):  # NFS repeats a lost request, and then finds no file to rename
                         raise
         finally:
-            with suppress(OSError):
-                if is_still(temporary, descriptor):
-                    temporary.unlink()
-            os.close(descriptor)
+            try:
+                with suppress(OSError):
+                    if is_still(temporary, descriptor):
+                        temporary.unlink()
+            finally:  # an interrupt here must not leave the file locked
+                os.close(descriptor)
     except OSError as error:
         raise unwritable(path, error) from None
 

@@ -106,7 +106,7 @@ def test_first_replies_without_an_action_end_the_stage() -> None:
 
 def test_a_model_that_its_warm_start_will_teach_the_form_stops_nothing_before_it() -> None:
     ctx, said = call("model.policy=models/small", "warm_start.enabled=true")
-    untrained = replace(ctx, iteration=0)
+    untrained = replace(ctx, iteration=0, paths={"out": Path("r/eval/untrained/trajectories")})
     unread = [step(reply="I would rather sing.", valid=False, commands=COMMANDS)] * ENOUGH
     heard(FirstReplies(untrained, "no-action", artifact(ctx.run, "init_policy", 0)), unread)
     assert said[0].endswith("the warm start, which comes next, teaches the form")
