@@ -233,11 +233,13 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            with suppress(OSError):
-                if how & fcntl.LOCK_SH:  # other slices may still hold it: then they remove the file
-                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-            os.close(descriptor)
+            try:
+                with suppress(OSError):
+                    if how & fcntl.LOCK_SH:  # other slices may still hold it: then they remove the file
+                        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+            finally:
+                os.close(descriptor)
         for parent in new:  # made for the lock of a call that has written nothing
             with suppress(OSError):
                 parent.rmdir()
