@@ -7,7 +7,7 @@ batch x tokens x vocabulary ever exists.
 
 Adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021). The base is
 the run's first weights rounded to `dtype`, the same in every iteration; a new adapter changes nothing. The checkpoint
-holds the adapter and names the folder of the base (`rla.models.adapters`).
+holds the adapter and names the folder of the base (`rla.models.checkpoint`).
 """
 
 from __future__ import annotations

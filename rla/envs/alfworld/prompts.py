@@ -84,7 +84,7 @@ def household_judge(config: Config) -> JudgePrompt:
 
 
 class EditPrompt:
-    """`rla.envs.prompts.ProposalPrompt` of ALFWorld. `fields`: the keys that an edit may have."""
+    """`rla.envs.protocols.ProposalPrompt` of ALFWorld. `fields`: the keys that an edit may have."""
 
     criticised = True
 

@@ -68,7 +68,7 @@ class QuestionPrompt:
         return told_turns(text) if len(text) <= LONGEST_REPLY else [(text, None)]
 
     def called(self, reply: str) -> int:
-        """`rla.envs.prompts.ReadsTranscripts`."""
+        """`rla_programs.answering.transcripts.ReadsTranscripts`."""
         return calls_told(reply, self.calls)
 
     def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:

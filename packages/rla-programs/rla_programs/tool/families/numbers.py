@@ -1,6 +1,6 @@
 """Families of numbers: long arithmetic, modular powers, digit sums, common divisors and multiples, small search.
 
-The numbers of a question have three digits or more, or one. The small tokenizers of `rla.models.tokenizer` write these
+The numbers of a question have three digits or more, or one. The small tokenizers of `rla.models.init` write these
 digit by digit, and a number of two digits as one token, so copying a number is always the same skill.
 """
 
