@@ -21,7 +21,8 @@ A section is used like one of the core, in a params file (`harvest.size: 3`) and
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
 | `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.PoolBackend` |
 
-Outputs do not depend on these keys. The methods of these dataclasses do the work. A launcher may have one class only.
+Outputs depend on none of these keys but the engine that computes (`OwnEngine.engine`). The methods of these dataclasses
+do the work. A launcher may have one class only.
 
 The fields of a dataclass are the keys, with defaults and bounds (`rla.config.schema.ranged`). A ValueError or UserError
 in `__post_init__` refuses combinations of fields; its text continues the name of the section.

@@ -26,7 +26,7 @@ from rla.config.sections import CreditConfig, ShapingConfig
 from rla.credit import estimators
 from rla.credit.baseline import baseline_weight, with_baseline
 from rla.credit.consistency import rewards as consistency_rewards
-from rla.credit.normalise import POLICY_REWARDS, shaped
+from rla.credit.normalise import POLICY_REWARDS, in_schema
 
 BONUS, LARGEST_WRONG = 0.1, -0.6  # for a tool round, and the largest score of a wrong answer
 ROUNDS_AS_PUBLISHED = -1
@@ -47,7 +47,7 @@ def both_advantages(
     if config.estimator != "step":  # which needs no outcomes
         policy = only_mixed(policy, accuracy, config.policy_band)
     given = own.select("trajectory_id", "step", "mean_score")
-    policy = shaped(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
+    policy = in_schema(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
     low, high = config.reward_model_band
     rm = consistency_rewards(
         judgements,

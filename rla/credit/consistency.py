@@ -23,7 +23,7 @@ from typing import Literal
 import polars as pl
 
 from rla.credit.estimators import integrated_reward
-from rla.credit.normalise import RM_REWARDS, TOLERANCE, shaped, standardised
+from rla.credit.normalise import RM_REWARDS, TOLERANCE, in_schema, standardised
 
 Normalise = Literal["step", "task", "none"]
 GROUPS: dict[Normalise, list[str]] = {"step": ["trajectory_id", "step"], "task": ["task_id"]}
@@ -62,4 +62,4 @@ def rewards(
         scale = (won + lost) / (2 * pl.when(was_won).then(won).otherwise(lost))
         both = (won > TOLERANCE) & (lost > TOLERANCE)  # nothing to balance if one of them has no advantage
         rows = rows.with_columns(advantage=pl.col("advantage") * pl.when(both).then(scale).otherwise(1.0))
-    return shaped(rows, RM_REWARDS)
+    return in_schema(rows, RM_REWARDS)

@@ -32,7 +32,7 @@ from typing import Literal
 
 import polars as pl
 
-from rla.credit.normalise import POLICY_REWARDS, Spread, shaped, standardised
+from rla.credit.normalise import POLICY_REWARDS, Spread, in_schema, standardised
 
 Normalise = Literal["step", "task", "place"]
 PLACE = ["task_id", "place"]
@@ -52,7 +52,7 @@ def outcome_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: S
         .with_columns(standardised("reward", ["task_id"], spread=spread).alias("advantage"))
     )
     rows = steps.select("trajectory_id", "step", "mean_score").join(scored, on="trajectory_id")
-    return shaped(rows, POLICY_REWARDS)
+    return in_schema(rows, POLICY_REWARDS)
 
 
 def integrated_advantages(
@@ -63,7 +63,8 @@ def integrated_advantages(
     normalise: Normalise = "step",
     spread: Spread = "population",
 ) -> pl.DataFrame:
-    """Outcome and judgements together; `step_weight` is lambda. Source: RLAnything, integrated feedback.
+    """Equation 1 of RLAnything: R_i = O + lambda / m * sum_j S_ij (`integrated_reward`), standardised over the task's
+    trajectories at the same step. `step_weight` is lambda.
 
     If a single trajectory of a task reaches index i, its advantage is 0. The published code takes the raw reward, which
     is not centred, and long trajectories are mostly failures.
@@ -79,7 +80,7 @@ def integrated_advantages(
         compared = pl.col("of_episode") + step_weight * _centred_by_place()
     else:
         compared = standardised("reward", GROUPS[normalise], spread=spread)
-    return shaped(rows.with_columns(compared.alias("advantage")), POLICY_REWARDS)
+    return in_schema(rows.with_columns(compared.alias("advantage")), POLICY_REWARDS)
 
 
 def integrated_reward(step_weight: float, *, of: str = "outcome") -> pl.Expr:
@@ -101,7 +102,7 @@ def step_advantages(
         .with_columns(compared.alias("advantage"))
         .with_columns(reward=pl.col("mean_score").fill_null(0.0), advantage=pl.col("advantage").fill_null(0.0))
     )
-    return shaped(scored, POLICY_REWARDS)
+    return in_schema(scored, POLICY_REWARDS)
 
 
 def anchor_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: Spread = "population") -> pl.DataFrame:
@@ -120,7 +121,7 @@ def anchor_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: Sp
         .with_columns(standardised("reward", PLACE, spread=spread).alias("of_step"))
         .with_columns(advantage=pl.col("of_episode") + pl.col("of_step"))
     )
-    return shaped(scored, POLICY_REWARDS)
+    return in_schema(scored, POLICY_REWARDS)
 
 
 def accuracies(episodes: pl.DataFrame) -> pl.DataFrame:

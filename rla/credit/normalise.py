@@ -54,7 +54,7 @@ def standardised(column: str, group: Sequence[str], *, spread: Spread = "populat
     return pl.when(deviation > TOLERANCE).then(centred / (deviation + epsilon)).otherwise(0.0)
 
 
-def shaped(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+def in_schema(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """The columns of the schema, in its order and types, rows in key order."""
     keys = [name for name in ("trajectory_id", "step", "judgement") if name in schema]
     return frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(keys)

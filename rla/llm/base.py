@@ -108,7 +108,13 @@ class Generator(Protocol):
 
     context: int
 
-    async def generate(self, request: Request) -> list[Completion]: ...
+    async def generate(self, request: Request) -> list[Completion]:
+        """`request.samples` completions in order, sample j with the seed `seed` + j.
+
+        Call `check_request` first and return through `usable_completions`. An engine that cannot follow a trie of
+        replies uses `restricted`.
+        """
+        ...
 
     def release(self, session: str) -> None: ...
 

@@ -168,7 +168,7 @@ def _useless_judge(figures: Figures, first: Figures, run: Setting) -> Found:
         said = f"{_told_tests(figures)}: right programs pass no more of them than wrong ones do (mu is {mu:.2f})"
     else:
         said = f"mu is {mu:.2f}: the judge's votes say nothing about the outcome"
-    paid = run.config.credit.step_weight and run.config.credit.estimator != "outcome"
+    paid = run.config.credit.step_weight and run.config.credit.estimator == "integrated"
     ways = ["lower credit.step_weight or disable the judge until its mu is above 1"] if paid else []
     return said, _either([*ways, _better_judge(run)])
 

@@ -49,7 +49,7 @@ def episode_frames(
     """(episodes, their steps with the place of each), without episodes that ended because their environment failed.
 
     A step's place is the digest of the state that it was taken in, or the observation if the environment gives no
-    digest. `texts`: with the last observations. `measured`: with the columns of `measures`, for `rla.credit.advantages`.
+    digest. `texts`: with the last observations. `measured`: with the columns of `measures` (`rla.credit.advantages`).
     """
     raw = pl.DataFrame(pl.from_arrow(trajectories)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
     played = (

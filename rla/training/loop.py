@@ -4,7 +4,7 @@
 
 `losses` defines the surrogate, the token weights w, the sampler's correction f and k3. The ratio is taken against the
 sampler's own log-probabilities (`old: sampler`), or against the model's at the start of the stage (`old: trainer`). A
-killed stage goes on from the last update in `<out>.partial/`, with the same result. Ctrl-C saves the updates so far.
+killed stage continues from the last save in `<out>.partial/`, with the same result. Ctrl-C saves the updates so far.
 """
 
 from __future__ import annotations

@@ -94,6 +94,8 @@ REMEDIES: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], tuple[str
     ({"rm_approx_kl": 0.3}, ("train_rm.epochs=2",), ("lower train_rm.epochs",), ()),
     ({"policy_sampler_gap_mean": 0.1}, (), ("train_policy.old: trainer",), ("fp32_head", "dtype")),
     ({"policy_sampler_gap_mean": 0.1}, HALF, ("generator.dtype: float32",), ("old: trainer",)),
+    ({"mu": 0.9}, ("credit.estimator=integrated",), ("credit.step_weight",), ()),
+    *(({"mu": 0.9}, (f"credit.estimator={name}",), (), ("step_weight",)) for name in ("outcome", "step", "anchor")),
     ({"tasks_valid": 0}, (), ("adaptation.proposals_per_task",), ("proposer",)),
     ({"tasks_valid": 0}, ("adaptation.proposer=llm",), ("adaptation.llm.max_tokens, which is 512",), ()),
 ]

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit.normalise import POLICY_REWARDS, RM_REWARDS, shaped
+from rla.credit.normalise import POLICY_REWARDS, RM_REWARDS, in_schema
 from rla.envs.views import reference_row
 from rla.store.records import Status
 from rla_programs.coding.evaluation import Metric, evaluate
@@ -62,8 +62,8 @@ class CodingRule:
             policy += _program_rows(examined, config)
             tests += _test_rows(examined, config)
         return (
-            shaped(pl.DataFrame(policy, schema=POLICY_REWARDS), POLICY_REWARDS),
-            shaped(pl.DataFrame(tests, schema=RM_REWARDS), RM_REWARDS),
+            in_schema(pl.DataFrame(policy, schema=POLICY_REWARDS), POLICY_REWARDS),
+            in_schema(pl.DataFrame(tests, schema=RM_REWARDS), RM_REWARDS),
         )
 
     def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
