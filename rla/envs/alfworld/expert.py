@@ -37,7 +37,7 @@ _LIGHTING = re.compile(r"You turn on the (\w+ \d+)\.")
 _NAME = re.compile(r"\w+ \d+")
 
 
-def read_task(text: str) -> tuple[Goal, frozenset[str]]:
+def read_goal(text: str) -> tuple[Goal, frozenset[str]]:
     """The goal in an episode's first observation, its types in lower case, and the places that a hint names.
 
     Raises UserError if the text does not state a task in a known wording.
@@ -111,7 +111,7 @@ class Expert:
         Raises UserError if that does not state a task in a known wording.
         """
         if self._goal is None:
-            self._goal, self._hinted = read_task(observation)
+            self._goal, self._hinted = read_goal(observation)
         memory = self._memory
         memory.read(observation)
         self._commands = frozenset(commands)

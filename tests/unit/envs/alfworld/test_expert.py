@@ -3,7 +3,7 @@ import random
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.expert import Expert, Memory, read_task
+from rla.envs.alfworld.expert import Expert, Memory, read_goal
 from rla.envs.alfworld.game import Verbs
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.errors import UserError
@@ -28,11 +28,11 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("sentence", "meaning"), SENTENCES.items())
 def test_it_understands_every_wording(sentence: str, meaning: tuple[TaskKind, str, str]) -> None:
-    assert read_task(f"...\n\nYour task is to: {sentence}") == (Goal(*meaning), frozenset())
+    assert read_goal(f"...\n\nYour task is to: {sentence}") == (Goal(*meaning), frozenset())
 
 
 def test_it_takes_a_hint() -> None:
-    _, hinted = read_task("Your task is to: put a mug in shelf. you can find a mug in cabinet 3.")
+    _, hinted = read_goal("Your task is to: put a mug in shelf. you can find a mug in cabinet 3.")
     assert hinted == {"cabinet 3"}
 
 
