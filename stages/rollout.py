@@ -17,7 +17,7 @@ from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Play the episodes that an interrupted call has not finished. Returns the folder of the shard and its counts."""
+    """Play all episodes but those that an earlier call has finished. Returns the folder of the shard and its counts."""
     pool, policy = pool_of(ctx), policy_of(ctx)
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))

@@ -20,7 +20,7 @@ DECIDING = ("adaptation", "credit.estimator", "credit.step_weight", *BANDS)
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Judge the steps that an interrupted call has not finished. With `judge.enabled: false` the shard is empty. If
+    """Judge all steps but those that an earlier call has finished. With `judge.enabled: false` the shard is empty. If
     `judge.server` is set, the reward model is not read.
     """
     trajectories = ctx.path("trajectories")

@@ -82,14 +82,14 @@ def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
         read_tasks(pool),
         {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
         config=config,
-        limit=places(ctx.config.rollout, config.acceptance),
+        limit=most_pending(ctx.config.rollout, config.acceptance),
         resting={standing.slot for standing in standings if standing.rests_until >= ctx.iteration},
         leading={standing.slot for standing in standings if standing.eased and config.return_after},
         seed=derive(ctx.config.seed, "choose", ctx.iteration),
     )
 
 
-def places(config: RolloutConfig, acceptance: Rule) -> int | None:
+def most_pending(config: RolloutConfig, acceptance: Rule) -> int | None:
     """The number of pending tasks that an iteration can play; None: all."""
     compared = acceptance == "interval"
     if config.pending == "within":
@@ -111,7 +111,7 @@ def tasks_and_reserve(
 
     `seed` is the seed of the iteration; `run_seed` draws the slots that the whole run plays.
     """
-    played = pending[: places(config, acceptance)]
+    played = pending[: most_pending(config, acceptance)]
     active = config.tasks_per_iteration - (len(played) if config.pending == "within" else 0)
     wanted = {task.parent_id for task in played} if acceptance == "interval" else set()
     waiting = {task.slot for task in played}

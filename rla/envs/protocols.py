@@ -11,9 +11,9 @@
 | `Imports`, `Exports` | `import_tasks`; `export_tasks` | make-tasks |
 | `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
 | `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
-| `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, diagnostics |
-| `Concurrent` | `concurrency` | warm-start, diagnostics: several demonstrations or labels at a time |
-| `HasExpert` | `play_expert` | verdicts |
+| `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, compute-rewards, evaluate |
+| `Concurrent` | `concurrency` | where the two above are used: several demonstrations or labels at a time |
+| `HasExpert` | `play_expert` | validate-tasks |
 | `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
 | `Configurable`, `AsksModel`, `Proves` | `configured`; `proposal_prompt`; `proof` | adapt-env |
 

@@ -71,7 +71,6 @@ PRELOADED = (
     "rla.models.load",
     "rla.training.loop",
     "rla.tracking",
-    "rla.tracking",
     "rla.training.stage",
     "stages.make_tasks",
     "stages.init_model",

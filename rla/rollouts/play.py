@@ -147,7 +147,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
             if shared.replied is not None:
-                shared.replied(steps[-1], prompt_ids)
+                shared.replied(steps[-1], prompt_ids)  # the agent's own list, which holds the reply by now
             won = observation.success(shared.env.reward_threshold)
             if won or observation.done:
                 stop = StopReason.WON if won else StopReason.ENDED

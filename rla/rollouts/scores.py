@@ -427,9 +427,10 @@ def _known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence
 
 
 def _trajectories_at_once(config: Config) -> int:
-    """With an engine of fixed slots half of them hold prompts, and the others judgements that branch off the first one.
+    """The number of trajectories that are judged at once.
 
-    Without that room a prompt would lose its slot before its next step.
+    In an engine of fixed slots each takes one slot for its prompt and, with several votes, one for the replies that
+    branch off it. Without that room a prompt would lose its slot before its next step.
     """
     if config.generator.backend != "transformers" or not config.judge.trains:
         return config.rollout.concurrency

@@ -1,5 +1,5 @@
-"""Paths: of every artifact of a run, a convention that lets a stage be called with `--run` and `--iteration` alone, and
-of the files that travel with the package (`resource`).
+"""The places of all artifacts of a run, so that a stage needs only `--run` and `--iteration`, and of the files that
+travel with the package (`resource`).
 
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is not part of the loop
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
