@@ -232,12 +232,13 @@ def _fit(
     collator = None
     if vision is not None:
         collator = VisionCollator(vision, {image.digest: image.png for one in examples for image in one.images})
+    # TRL takes a column `images` for raw images and asks for a processor, so the spans have another name.
     rows = [
         {
             "input_ids": list(one.token_ids),
             "loss_weights": [float(x) for x in one.weights],
             "branches": [list(branch) for branch in one.branches],
-            **({"images": [columns(image.span()) for image in one.images]} if vision is not None else {}),
+            **({"image_spans": [columns(image.span()) for image in one.images]} if vision is not None else {}),
         }
         for one in examples
     ]
@@ -328,8 +329,10 @@ class WeightedTrainer(SFTTrainer):
             log_probs, is_top1 = outputs.log_probs, outputs.is_top1
         else:
             texts = [
-                VisionText(length=length, images=[ImageSpan(**one) for one in images], branches=branches)
-                for length, images, branches in zip(inputs["sizes"], inputs["images"], inputs["branches"], strict=True)
+                VisionText(length=length, images=[ImageSpan(**one) for one in spans], branches=branches)
+                for length, spans, branches in zip(
+                    inputs["sizes"], inputs["image_spans"], inputs["branches"], strict=True
+                )
             ]
             attention.pop("position_ids", None)
             vision = self.vision.inputs(texts, packed=inputs["packed"], device=ids.device)
@@ -375,7 +378,7 @@ class Collator:
 
     def _collate(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """(B, L) ids and weights, padded on the right with weight 0, or packed (1, T), where no token predicts the
-        first one of the next example. `branches`, `sizes` and `images` are lists by example.
+        first one of the next example. `branches`, `sizes` and `image_spans` are lists by example.
         """
         ids = [torch.tensor(one["input_ids"]) for one in examples]
         weights = [torch.tensor(one["loss_weights"], dtype=torch.float32) for one in examples]
@@ -386,7 +389,7 @@ class Collator:
             "loss_weights": torch.cat(weights)[None] if self.packs else pad_sequence(weights, batch_first=True),
             "branches": [one["branches"] for one in examples],
             "sizes": [len(one) for one in ids],
-            "images": [one.get("images", []) for one in examples],
+            "image_spans": [one.get("image_spans", []) for one in examples],
             "packed": self.packs,
         }
 
@@ -407,7 +410,7 @@ def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
 
 
 def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -> dict[str, Any]:
-    reach, given = max(anchor for _, _, anchor in branches), example.get("images", [])
+    reach, given = max(anchor for _, _, anchor in branches), example.get("image_spans", [])
     ids, weights, kept = list(example["input_ids"][:reach]), [0.0] * reach, []
     images = [one for one in given if one["start"] + one["length"] <= reach]
     for start, end, anchor in branches:
@@ -416,7 +419,7 @@ def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -
         kept.append([len(ids), len(ids) + end - start, anchor])
         ids += example["input_ids"][start:end]
         weights += example["loss_weights"][start:end]
-    return {"input_ids": ids, "loss_weights": weights, "branches": kept, "images": images}
+    return {"input_ids": ids, "loss_weights": weights, "branches": kept, "image_spans": images}
 
 
 def _next_log_probs(

@@ -98,10 +98,11 @@ class Launcher:
 
 
 def test_a_launcher_of_another_package_trains(judged: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    (judged / "farm_of_a_test.py").write_text(FARM)
+    (judged / "launcher_of_a_test.py").write_text(FARM)
     (judged / "farm-1.0.dist-info").mkdir()
     (judged / "farm-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
-    (judged / "farm-1.0.dist-info" / "entry_points.txt").write_text("[rla.launchers]\nfarm = farm_of_a_test:Launcher\n")
+    entry = "[rla.launchers]\nfarm = launcher_of_a_test:Launcher\n"
+    (judged / "farm-1.0.dist-info" / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(str(judged))
     for out, more in (("alone", ()), ("farm", ("--set", "launch.training=farm"))):
         said = call("train-policy", "--out", out, *more)

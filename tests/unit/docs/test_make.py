@@ -15,7 +15,8 @@ CALL = re.compile(r"\bmake (-f tests/bench/Makefile )?([a-z]+(?:-[a-z]+)*)\b")
 
 
 def listed(makefile: str) -> list[str]:
-    found = subprocess.run(["make", "-f", makefile], cwd=TOP, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "-f", makefile]
+    found = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)
     return [line.split()[0] for line in found.stdout.splitlines()]
 
 

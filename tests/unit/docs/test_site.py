@@ -108,6 +108,18 @@ def test_the_figures_of_the_readme_are_those_of_the_record() -> None:
     assert f"{100 * (statistics.mean(full) - statistics.mean(outcome)):+.1f} points" in reached()
 
 
+def test_the_figures_of_a_real_model_are_those_of_the_record() -> None:
+    record = json.loads((DOCS / "results/records/alfworld-laptop.json").read_text())
+    page = (DOCS / "tutorial/6-a-real-model.md").read_text()
+    for name in ("untrained", "0", "3"):
+        found = record["evaluations"][name]
+        low, high = (f"{100 * found[f'success_{end}']:.1f}" for end in ("low", "high"))
+        assert f"{found['success']:.1%} [{low}, {high}]" in reached(), name
+        for row in (found, record["valid_seen"][name]):
+            low, high = (f"{100 * row[f'success_{end}']:.1f}" for end in ("low", "high"))
+            assert f"| {row['success']:.1%} | {low} to {high} |" in page, name
+
+
 def reached() -> str:
     """What the README says under "What it reaches", in one line."""
     return " ".join((TOP / "README.md").read_text().partition("## What it reaches")[2].partition("\n## ")[0].split())

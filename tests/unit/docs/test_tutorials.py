@@ -40,6 +40,7 @@ README = {
     f"rla ablation report --with {RECORD}": f"rla ablation report --with {TOP / RECORD}",
 }
 README_NOT_RUN = {
+    "make run PARAMS=pipelines/alfworld-laptop.yaml": "two hours; test_real_model.py turns a short iteration",
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
     "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",

@@ -123,7 +123,7 @@ def test_pieces_of_an_example_with_pictures() -> None:
         "input_ids": list(range(35)),
         "loss_weights": [0.0] * 21 + [1.0] * 14,
         "branches": [[20, 26, 10], [26, 35, 20]],
-        "images": images,
+        "image_spans": images,
     }
     assert pieces(row, most=35) == [row]
     first, second = pieces(row, most=34)
@@ -131,10 +131,10 @@ def test_pieces_of_an_example_with_pictures() -> None:
         "input_ids": [*range(10), *range(20, 26)],
         "loss_weights": [0.0] * 11 + [1.0] * 5,
         "branches": [[10, 16, 10]],
-        "images": images[:1],
+        "image_spans": images[:1],
     }
     assert second["branches"] == [[20, 29, 20]] and second["input_ids"] == [*range(20), *range(26, 35)]
-    assert [one["start"] for one in second["images"]] == [3, 12, 21]
+    assert [one["start"] for one in second["image_spans"]] == [3, 12, 21]
 
 
 def test_epochs_count_whole_batches() -> None:
