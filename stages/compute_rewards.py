@@ -42,8 +42,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     made_from = origin(ctx, inputs, sections=("credit",))  # tasks and environment are read for the metrics alone
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
+    labels = labels_of(ctx)  # before rewards are replaced: it takes long and may fail
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-    labels = labels_of(ctx)
     write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
     found = iteration_metrics(
         episodes,

@@ -357,7 +357,7 @@ def check_config(config: Config, where: str) -> None:
     _check_adapters(config, where)
     _check_training(config, where)
     alone = config.judge.votes == 1 and config.credit.reward_model_normalise == "step"
-    if alone and config.judge.trains and config.train_rm.enabled:
+    if alone and config.judge.enabled and config.judge.trains and config.train_rm.enabled:
         raise UserError(
             f"{where}: judge.votes is 1, and credit.reward_model_normalise: step compares a vote with the others of "
             "its step, so the reward model would learn nothing; set that to task, judge.votes to 2 or more, or "

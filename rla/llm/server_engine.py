@@ -257,7 +257,9 @@ def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, tra
     banned = banned_tokens(model)
 
     async def introduce() -> ServerGenerator:
-        served = _chosen_model(await _served_models(client, config.server_model), config, model)
+        # A reply that may train needs a server that says what it serves; any other is trusted to serve `model`.
+        named = config.server_model or ("" if training else str(model))
+        served = _chosen_model(await _served_models(client, named), config, model)
         engine = ServerGenerator(
             client, model=served.name, context=config.context, chat=chat, training=training, banned=banned
         )
@@ -285,11 +287,12 @@ async def _served_models(client: JsonClient, named: str) -> list[_Served]:
 
 
 def _chosen_model(served: Sequence[_Served], config: GeneratorConfig, model: Path | str) -> _Served:
-    """The served model to use: the one named, else the one loaded from `model`, else the only one."""
+    """The served model to use: the one named, else the one loaded from `model` or called so, else the only one."""
     where, names = f"generator.server {config.server}", ", ".join(card.name for card in served) or "nothing"
     found = [card for card in served if card.name == config.server_model]
     if not config.server_model:
-        found = [card for card in served if _same_folder(card.root, model)] or list(served)
+        loaded = [card for card in served if _same_folder(card.root, model)]
+        found = loaded or [card for card in served if card.name == str(model)] or list(served)
     if len(found) != 1:
         wanted = f"not {config.server_model}" if config.server_model else "and none of them is known to be the one"
         raise UserError(f"{where} serves {names}, {wanted}; set generator.server_model to the name of {model}")

@@ -138,10 +138,11 @@ def _rule_metrics(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:
 def _scores(ctx: StageContext, folder: Path, played: Path, rm: Path | None) -> Path:
     """`folder` with the judgements of `played` by the reward model `rm`, or by a chat server."""
     made_from = origin(ctx, [played, *([rm] if rm else [])])
-    writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-    if not writer.complete:
-        score_played(ctx, writer, played, rm, pools=("tasks",))
-        finish_scores(ctx, writer, rm)
+    with lock_outputs([folder], wait=True):  # other slices of this evaluation may be making it
+        writer = ShardWriter(folder, "scores", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
+        if not writer.complete:
+            score_played(ctx, writer, played, rm, pools=("tasks",))
+            finish_scores(ctx, writer, rm)
     return folder
 
 

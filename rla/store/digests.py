@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,17 @@ def _share_of_digests(folder: Path, sizes: Mapping[str, int], share: tuple[int, 
         return dict(zip(names, pool.map(file_digest, (folder / name for name in names)), strict=True))
 
 
+class UnreadableFile(UserError):
+    """The system refuses to read a file, which may be whole."""
+
+
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, as hex digits. Raises UserError if it cannot be read."""
+    """SHA-256 of a file, as hex digits. Raises UnreadableFile."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}); mend that and call again") from None
+        raise UnreadableFile(f"{path}: cannot be read ({error.strerror or error}); mend that and call again") from None
 
 
 SAMPLE = 1 << 20
@@ -127,8 +132,9 @@ SAMPLE = 1 << 20
 def digest(path: Path) -> str:
     """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
     for record in (path / MANIFEST, path / "checkpoint.json"):
-        if record.is_file():
-            return hashlib.sha256(record_text(read_regular(record))).hexdigest()[:16]
+        with suppress(FileNotFoundError):  # another call may be replacing it
+            if record.is_file():
+                return hashlib.sha256(record_text(read_regular(record))).hexdigest()[:16]
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     if (path / "config.json").is_file():

@@ -7,6 +7,7 @@ side by side. So each part is checked as it is read: its SHA-256, its columns, a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
-from rla.store.digests import file_digest
+from rla.store.digests import UnreadableFile, file_digest
 from rla.store.layout import rerun
 from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular, unfinished
 from rla.store.records import Status, Task
@@ -87,6 +88,8 @@ def opened_part(path: Path, entry: Entry | None = None, *, remedy: str = "") -> 
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if entry is not None and isinstance(error, FileNotFoundError):
             raise _replaced(path) from None
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # Arrow's own errors have no number
+            raise UnreadableFile(f"{path}: cannot be read ({error.strerror}); mend that and call again") from None
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy or rerun(path)}") from None
 

@@ -66,6 +66,8 @@ def building(folder: Path) -> Iterator[Path]:
             raise UserError(f"{folder}: another call is making it; wait for its end, or end it") from None
         except OSError:  # a file system without locks
             pass
+        if not is_still(partial, descriptor):  # a call that has just ended has renamed it
+            raise UserError(f"{folder}: another call has just made it; call again")
         try:
             for left in partial.iterdir():  # by a call that was killed
                 shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()

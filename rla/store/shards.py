@@ -33,7 +33,7 @@ from rla import __version__
 from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, lock_folder, slices, unwritable, write_atomic
-from rla.store.digests import file_digest
+from rla.store.digests import UnreadableFile, file_digest
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
@@ -150,13 +150,14 @@ class ShardWriter:
         tell: Tell = lambda text: None,
         later: bool = False,
     ) -> None:
-        """`later`: nothing is removed before the first part, even if the old shard has the same origin."""
+        """`later`: nothing is written or removed before `clear`."""
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
         self._tell = tell
         self.complete = self.replaces = False
         self._stale = False  # the folder holds something that is to be replaced
+        self._new, self._later, self._overwrite = False, later, overwrite
         self._entries: dict[int, dict[str, Any]] = {}
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
@@ -164,10 +165,8 @@ class ShardWriter:
             self._open(overwrite=overwrite)
             if self.complete:
                 self._tidy()
-            elif self._stale and not (self.replaces or later):
-                self._clear()
-            else:
-                self._entries = self._kept(overwrite=overwrite, others=overwrite and part.index == 0)
+            elif not later:
+                self._begin_or_continue()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -183,10 +182,21 @@ class ShardWriter:
     def done(self) -> Set[int]:
         return self._entries.keys()
 
+    def _begin_or_continue(self) -> None:
+        if self._new:
+            self._begin()
+        if self._stale and not self.replaces:
+            self._clear()
+        else:
+            others = self._overwrite and self.slice.index == 0
+            self._entries = self._kept(overwrite=self._overwrite, others=others)
+
     def _open(self, *, overwrite: bool) -> None:
         """Find out how this call may go on. Raises UserError if it may not."""
         try:
             flaw = self._flaw()
+        except UnreadableFile:
+            raise
         except UserError as error:  # a record or a part of a complete shard is damaged
             flaw = str(error)
         if flaw is None:
@@ -203,12 +213,12 @@ class ShardWriter:
         self._stale = True
 
     def _flaw(self) -> str | None:
-        """Why this call cannot go on with the folder as it is. An empty folder is begun."""
+        """Why this call cannot go on with the folder as it is."""
         found = optional_record(self.folder, MANIFEST) or optional_record(self.folder, STARTED)
         if found is None:
             if set(self.folder.glob("*.parquet")).difference(self.folder.glob(SLICE_MANIFESTS)):
                 return f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
-            self._begin()
+            self._new = True
             return None
         path, record = found
         if not self._is_own(record):
@@ -254,6 +264,8 @@ class ShardWriter:
                 if mine:
                     found[group_of(path)] = part_entry(path)
             except UserError as error:
+                if isinstance(error, UnreadableFile):  # it may be whole, so it stays
+                    raise
                 if self._stale:
                     continue
                 if not isinstance(error, _ForeignPart):
@@ -269,9 +281,13 @@ class ShardWriter:
 
     def clear(self) -> None:
         """Remove the old shard now, if there is still one to be replaced."""
-        if self._stale:
-            with self._alone():
-                self._clear()
+        if not (self._stale or self._later):
+            return
+        with self._alone():
+            if self._later and not (self._stale or self.complete):
+                self._begin_or_continue()
+            self._later = False
+            self._clear()
 
     def _clear(self) -> None:
         if not self._stale:

@@ -179,7 +179,8 @@ def load_adapted(previous: Checkpoint, config: TrainConfig) -> tuple[PreTrainedM
     if base is not None and previous.adapter is None:
         raise UserError(
             f"{previous.model}: holds an adapter over other weights, and no adapter can lie over it; write both as one "
-            f"with `rla merge {Path(previous.model).parent} FOLDER` and start from that"
+            f"with `rla merge {Path(previous.model).parent} FOLDER` (a command of an optional package) "
+            "and start from that"
         )
     return add_new_adapter(load_model(previous.model if base is None else base.folder, dtype=config.dtype), config)
 

@@ -88,4 +88,5 @@ def test_one_vote_a_step_is_not_compared_with_the_others_of_its_step() -> None:
         read(judge={"votes": 1})
     read(judge={"votes": 1}, credit={"reward_model_normalise": "task"})
     read(judge={"votes": 1}, train_rm={"enabled": False})
+    read(judge={"votes": 1, "enabled": False})
     read(judge={"votes": 2})

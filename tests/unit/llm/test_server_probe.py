@@ -101,6 +101,13 @@ def folder(tmp_path: Path) -> Callable[[str, str], Path]:
     return make
 
 
+def test_a_model_is_known_by_its_name_where_the_server_reports_no_folder() -> None:
+    cards = [{"id": "Qwen/Qwen3-4B"}, {"id": "other"}]
+    with CompletionsServer(ScriptedGenerator(), models=cards) as server:
+        connect(config(server), model="Qwen/Qwen3-4B", chat=CHAT, training=True)
+        assert {body["model"] for body in server.requests} == {"Qwen/Qwen3-4B"}
+
+
 def test_the_model_that_was_loaded_from_the_checkpoint_is_asked(folder: Callable[[str, str], Path]) -> None:
     policy, judge = folder("policy", "p"), folder("rm", "r")
     cards = [{"id": "a", "root": str(policy)}, {"id": "b", "root": str(judge)}]

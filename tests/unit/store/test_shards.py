@@ -1,5 +1,7 @@
 """Shard folders: whole or absent, refused when they belong to something else, readable by other programs."""
 
+import errno
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from rla.errors import UserError
 from rla.store.digests import digest
 from rla.store.reading import read_manifest, read_rows, verify_shard
 from rla.store.record import MANIFEST, STARTED, read_json
-from rla.store.shards import Origin, ShardWriter, write_shard
+from rla.store.shards import Origin, Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
 
@@ -168,3 +170,26 @@ def test_a_manifest_that_does_not_match_is_refused(tmp_path: Path) -> None:
     (folder / MANIFEST).write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
         read_manifest(folder)
+
+
+def test_a_part_that_the_system_does_not_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be whole: a full table of open files, a server that is away."""
+    folder = tasks_shard(tmp_path / "tasks")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(hashlib, "file_digest", refused)
+    with pytest.raises(UserError, match=r"cannot be read \(Input/output error\); mend that and call again"):
+        ShardWriter(folder, "tasks", ORIGIN, overwrite=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_shards_that_are_refused_together_begin_none(tmp_path: Path) -> None:
+    tasks_shard(tmp_path / "second")
+    outputs = [Output(folder=tmp_path / name, kind="tasks", rows=[task("t1").row()]) for name in ("first", "second")]
+    with pytest.raises(UserError, match="second: made with another config_digest"):
+        write_shards(outputs, replace(ORIGIN, config="c2"))
+    assert list((tmp_path / "first").iterdir()) == []
+    write_shards(outputs[:1], ORIGIN)

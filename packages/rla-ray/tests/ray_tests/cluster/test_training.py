@@ -24,6 +24,7 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.store.layout import resource
+from rla.training.stage import TrainingJob
 from tests.integration.pipelines import until
 from tests.integration.test_ranks import needs_deepspeed
 from tests.unit.builders import configured
@@ -117,7 +118,8 @@ def trained(alone: Path, folder: Path, plan: str, values: list[str]) -> str:
     shutil.copytree(alone / "start", folder / "start")
     (folder / "plan").write_text(plan)
     ctx = context(folder, configured(*values))
-    train_on_ray(ctx, resource("pipelines/accelerate/ddp.yaml"), out=folder / "out", reads=(folder / "start",))
+    ddp = resource("pipelines/accelerate/ddp.yaml")
+    train_on_ray(TrainingJob(ctx=ctx, out=folder / "out", reads=(folder / "start",), configuration=ddp))
     return (folder / "log").read_text()
 
 
