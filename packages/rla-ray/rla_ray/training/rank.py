@@ -50,7 +50,7 @@ class ReportedProgress:
     def start(self, description: str, total: int) -> None:
         self._put("start", description, total=total)
 
-    def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
+    def advance(self, count: int = 1, **fields: Any) -> None:
         self._put("advance", count, **fields)
 
     def note(self, text: str) -> None:
