@@ -280,7 +280,7 @@ class ShardWriter:
         return found
 
     def clear(self) -> None:
-        """Remove the old shard now, if there is still one to be replaced."""
+        """Do now what a `later` writer has put off, and remove the old shard if one is still to be replaced."""
         if not (self._stale or self._later):
             return
         with self._alone():
