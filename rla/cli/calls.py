@@ -101,6 +101,10 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     if own and speaks() and spec.sections:
         for note in differing_parameters(run, config, spec.sections, read=params):
             echo(note)
+    if count := config.launch.threads:
+        os.environ["OMP_NUM_THREADS"] = str(count)  # torch reads it when it is imported
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(count)
     if values["dry_run"]:
         echo(_description(_context(spec, values, config=config, run=run, progress=make_progress()), params))
         return
