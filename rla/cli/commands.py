@@ -99,7 +99,7 @@ def plan_command(
 
     pipeline = out.with_name("dvc.yaml")
     with one_run(pipeline) if pipeline.is_file() else nullcontext():
-        sizes = {"iterations": iterations, "evaluate_every": evaluate_every}
+        sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
         plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
         typer.echo(write_plan(plan, out, stages=STAGES))
         if pipeline.is_file():
@@ -125,7 +125,7 @@ def run_loop(
     from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
     from rla.pipeline.run import PIPELINE, PLAN, Accompanies, one_run, ready_dvc, run_stages
 
-    sizes = {"iterations": iterations, "evaluate_every": evaluate_every}
+    sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
     asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")

@@ -245,7 +245,8 @@ EXPECTED = {"number": "a finite number", "array": "list"}
 def _flaw(error: ValidationError, prefix: str) -> str:
     """The error with the name of the key, in words. Items of a list are shown with their list."""
     key = ".".join([prefix.rstrip("."), *(part for part in error.absolute_path if isinstance(part, str))]).strip(".")
-    node, value = error.schema, error.instance
+    node: Any = error.schema
+    value: Any = error.instance
     match error.validator:
         case "additionalProperties":
             names = list(node["properties"])
@@ -265,7 +266,7 @@ def _flaw(error: ValidationError, prefix: str) -> str:
         case "minItems" | "maxItems":
             return f"{key} is {value!r}; expected list of {node['minItems']}"
         case "maximum":  # bounds in words do not name the largest whole number
-            limit = error.validator_value
+            limit: Any = error.validator_value
             return f"{key} is {value}; it must be at most {limit if isinstance(limit, int) else f'{limit:g}'}"
     return f"{key} is {value}; it must be {bounds_in_words(node)}"
 
@@ -279,10 +280,11 @@ def _kinds(node: Mapping[str, Any]) -> list[str]:
 def _made(hint: Any, value: Any, where: str, prefix: str) -> Any:
     """The valid `value` as the type `hint`: sections as dataclasses, lists as tuples, numbers as floats if they may."""
     if is_dataclass(hint):
-        hints = get_type_hints(hint)
+        section: Any = hint
+        hints = get_type_hints(section)
         values = {key: _made(hints[key], inner, where, f"{prefix}{key}.") for key, inner in value.items()}
         try:
-            return hint(**values)  # type: ignore[operator]
+            return section(**values)
         except (UserError, ValueError) as error:
             raise UserError(f"{where}: {prefix}{error}") from None
     if isinstance(value, list) and hint is not Any:
