@@ -161,7 +161,7 @@ def closing_lines(ctx: StageContext, summary: Mapping[str, Any], before: Stamps,
     said = "; ".join(f"{verb} {names}" for verb, names in named.items() if names)
     spent = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
     place = _place_in_loop(ctx.spec, ctx.iteration)
-    line = f"{place}{': ' if place else ''}{ctx.spec.name} {said} in {spent}"
+    line = " ".join(filter(None, (place and f"{place}:", ctx.spec.name, said, f"in {spent}")))
     if brief:
         figures = ", ".join(f"{key} {readable(summary[key])}" for key in FIGURES if key in summary)
         return [f"{line}; {figures}" if figures else line]
