@@ -69,7 +69,7 @@ def with_options(ctx: StageContext) -> StageContext:
     """
     tasks = ctx.config.tasks
     if ctx.options.get("from"):
-        tasks = replace(tasks, source="files", path=str(ctx.options["from"]))
+        tasks = replace(tasks, path=str(ctx.options["from"]))
     if ctx.options.get("limit"):
         tasks = replace(tasks, limit=int(ctx.options["limit"]))
     only = ctx.options.get("split")

@@ -27,16 +27,16 @@ tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model:
   {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 256,
    vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 4, most_tokens: 64}}
-generator: {context: 256, threads: 1, max_sequences: 8}
+launch: {threads: 1}
+generator: {context: 256, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 8, temperature: 1.0, votes: 2}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
-train_policy: {lr: 1.0e-3, updates: 2, threads: 1, kl_coef: 0.01}
-train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 2, kl_coef: 0.01}
+train_rm: {lr: 1.0e-3, updates: 2}
 adaptation: {enabled: false}
 warm_start:
-  threads: 1
   policy: {examples: 12, steps: 4, batch_size: 4}
   reward: {examples: 8, steps: 3, batch_size: 4}
 evaluation: {rollouts_per_task: 1, max_steps: 3}

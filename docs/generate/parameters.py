@@ -63,7 +63,7 @@ def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:
         said |= field_comments(base.__module__, base.__name__)
     for entry in fields(section):
         value, key = getattr(section, entry.name), f"{prefix}{entry.name}"
-        if only not in (None, entry.name):
+        if only not in (None, entry.name) or not entry.init:
             continue
         if is_dataclass(value):
             yield Row(code(key), "section", "", cell(first_line(value, said[entry.name])))
@@ -99,7 +99,7 @@ def read_by(section: str) -> str:
 
 def type_and_bounds(hint: Any, metadata: Mapping[str, Any]) -> str:
     """`integer, 1 or more`."""
-    bounds = bounds_in_words(metadata) if KEY in metadata else ""
+    bounds = bounds_in_words(metadata.get(KEY, {}))
     return ", ".join(part for part in (type_name(hint), bounds) if part)
 
 

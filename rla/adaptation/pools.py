@@ -54,7 +54,7 @@ def made_pool(ctx: StageContext, split: str) -> MadePool:
     `--curate` are of other tasks.
     """
     chosen, config, folder = environment(ctx.config.env.name), ctx.config.tasks, ctx.options.get("curate")
-    if config.source == "builtin":
+    if not config.path:
         further = split in config.test_splits[1:]
         seed = derive(ctx.config.seed, "split", split) if further else ctx.config.seed
         tasks = chosen.tasks(ctx.config, split=split, seed=seed)
@@ -92,7 +92,7 @@ def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, plac
     chosen = environment(name)
 
     def marks_of(task: Task) -> set[str]:
-        imported = ctx.config.tasks.source == "files" and task.env == name
+        imported = ctx.config.tasks.path and task.env == name
         return {task.task_id, *((chosen.likeness(task),) if imported and isinstance(chosen, Adapts) else ())}
 
     pools = {split: [*made.get(split, ())] for split in places}
@@ -148,7 +148,7 @@ def never_held_out(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> l
     kinds.
     """
     train, test = made.get(config.train_split), made.get(config.test_splits[0])
-    if not train or test is None or config.test_kinds or config.source != "builtin":
+    if not train or test is None or config.test_kinds or config.path:
         return []
     return sorted({task.kind for task in train} - {task.kind for task in test})
 

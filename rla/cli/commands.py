@@ -99,15 +99,8 @@ def plan_command(
 
     pipeline = out.with_name("dvc.yaml")
     with one_run(pipeline) if pipeline.is_file() else nullcontext():
-        plan = Plan(
-            iterations=iterations,
-            evaluate_every=evaluate_every,
-            params=params,
-            run=run,
-            seed=seed,
-            overrides=set_ or (),
-            overwrite=overwrite,
-        )
+        sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
+        plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
         typer.echo(write_plan(plan, out, stages=STAGES))
         if pipeline.is_file():
             ready_dvc(out.parent)
@@ -132,15 +125,8 @@ def run_loop(
     from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
     from rla.pipeline.run import PIPELINE, PLAN, Accompanies, one_run, ready_dvc, run_stages
 
-    asked = Plan(
-        iterations=iterations,
-        evaluate_every=evaluate_every,
-        params=params,
-        run=run,
-        seed=seed,
-        overrides=set_ or (),
-        overwrite=overwrite,
-    )
+    sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
+    asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
     plan, config = named_plan(asked)
@@ -352,15 +338,14 @@ def envs(
     if check is None:
         typer.echo(listed(as_json=as_json), nl=False)
         return
+    from rla.cli.calls import overrides_of
     from rla.envs.checking import check_environment, check_parameters
     from rla.envs.registry import environment, load_config
 
-    name, colon, own = check.partition(":")
-    env = environment(name)
+    env = environment(check.partition(":")[0])
     findings = check_parameters(env, seed=seed)
     if all(finding.ok for finding in findings):
-        named = [f"env.name={json.dumps(name)}", *([f"env.own.id={json.dumps(own)}"] if colon else [])]
-        config = load_config(params, [*(set_ or []), *named])
+        config = load_config(params, overrides_of({"set_": set_, "seed": None, "env": check}))
         findings = check_environment(env, config, episodes=episodes, seed=seed)
     for finding in findings:
         typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")

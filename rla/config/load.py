@@ -35,26 +35,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, field, fields, is_dataclass, make_dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from keyword import kwlist
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
-from rla.config.schema import flaw_of
-from rla.config.sections import Config, CreditConfig, JudgeServerConfig, TasksConfig
+from rla.config.schema import bounds_in_words, section_schema
+from rla.config.sections import Config, JudgeServerConfig
 from rla.config.training import protected, warmed
 from rla.errors import UserError
 from rla.plugins import loaded, package_of, registered
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
+    from jsonschema import ValidationError
 
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
@@ -84,8 +83,12 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
 
+# Dates stay text, and 1e-6 is a number, as in YAML 1.2.
 AS_TEXT: dict[str | None, Any] = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_scalar}
 _PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def plain_data(text: str) -> Any:
@@ -123,34 +126,23 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = (), *, param
     if not isinstance(data or {}, dict):
         raise UserError(f"{path}: params must be a mapping of sections; see schemas/params.schema.json")
 
-    def read(overrides: Sequence[str]) -> Config:
+    with blaming(overrides, where=where):
         return config_of(apply_overrides(data or {}, overrides), where=where, params_of=params_of)
 
-    return blaming(read, overrides, where=where)
 
-
-def blaming(read: Callable[[Sequence[str]], Config], overrides: Sequence[str], *, where: str) -> Config:
-    """`read(overrides)`. Errors begin with `where`, or with the overrides that cause them."""
-
-    def flaw(left: Sequence[str]) -> str:
-        try:
-            read(left)
-        except UserError as error:
-            return str(error)
-        return ""
-
+@contextmanager
+def blaming(overrides: Sequence[str], *, where: str) -> Iterator[None]:
+    """Inside, an error that begins with `where` begins with the overrides instead if it is about their keys."""
     try:
-        return read(overrides)
+        yield
     except UserError as error:
-        said = str(error)
-        before, _, rest = said.partition(f"{where}: ")
-        if before or not rest:
+        before, _, rest = str(error).partition(f"{where}: ")
+        patterns = {one: rf"(?<![\w.]){re.escape(one.partition('=')[0])}(?!\w)" for one in overrides}
+        unknown = rest.removeprefix("unknown key ").partition(";")[0]  # may be a section that no package has
+        named = [one for one, key in patterns.items() if re.search(key, rest) or one.startswith(f"{unknown}.")]
+        if before or not named:
             raise
-        causes = [one for i, one in enumerate(overrides) if flaw([*overrides[:i], *overrides[i + 1 :]]) != said]
-        named = [one for one in causes if one.partition("=")[0] in rest]
-        if not causes:
-            raise
-        raise UserError(f"{' '.join(f'--set {one}' for one in named or causes)}: {rest}") from None
+        raise UserError(f"{' '.join(f'--set {one}' for one in named)}: {rest}") from None
 
 
 def read_yaml(path: Path, *, remedy: str) -> Any:
@@ -178,7 +170,8 @@ def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None
         own = build(params_of(config.env.name), config.env.own or {}, where, "env.own.")
         config = replace(config, env=replace(config.env, own=own))
     config = _with_own_parameters(decided(config), where=where)
-    check_config(config, where)
+    for flaw in _combinations(config):
+        raise UserError(f"{where}: {flaw}")
     return config
 
 
@@ -227,67 +220,90 @@ def build(section: Any, data: Any, where: str, prefix: str) -> Any:
     """An instance of the dataclass `section` from a mapping. Raises UserError for unknown keys, wrong types, values out
     of bounds, and errors of its `__post_init__`.
     """
-    if not isinstance(data, dict):
-        raise UserError(f"{where}: {prefix.rstrip('.') or 'params'} must be a mapping of keys, not {data!r}")
-    hints = get_type_hints(section)
-    known = {entry.name: entry for entry in fields(section)}
-    names = list(known)
-    values = {}
-    for key, value in data.items():
-        if key not in known:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            other = "" if prefix else "no installed package has this section; "
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"{other}known: {', '.join(names)}"
-            raise UserError(f"{where}: unknown key {prefix}{key}; {hint}")
-        values[key] = _coerced(hints[key], value, where, f"{prefix}{key}")
-        if flaw := flaw_of(values[key], known[key].metadata):
-            raise UserError(f"{where}: {prefix}{key} is {values[key]}; {flaw}")
-    try:
-        return section(**values)
-    except (UserError, ValueError) as error:
-        raise UserError(f"{where}: {prefix}{error}") from None
+    for error in _validator(section).iter_errors(data):
+        raise UserError(f"{where}: {_flaw(error, prefix)}")
+    return _made(section, data, where, prefix)
 
 
-def _coerced(hint: Any, value: Any, where: str, key: str) -> Any:
-    """`value` as the type `hint`. YAML reads 1e-6 as text, so floats are parsed here."""
+@cache
+def _validator(section: Any) -> Any:
+    """By the JSON Schema of the dataclass. It refuses 3.0 for a whole number, and NaN and infinity for any."""
+    from jsonschema import Draft202012Validator, validators
+
+    numbers = {"integer": lambda _, value: type(value) is int, "number": lambda _, value: _is_number(value)}
+    kinds = Draft202012Validator.TYPE_CHECKER.redefine_many(numbers)
+    return validators.extend(Draft202012Validator, type_checker=kinds)(section_schema(section))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+
+
+EXPECTED = {"number": "a finite number", "array": "list"}
+
+
+def _flaw(error: ValidationError, prefix: str) -> str:
+    """The error with the name of the key, in words. Items of a list are shown with their list."""
+    key = ".".join([prefix.rstrip("."), *(part for part in error.absolute_path if isinstance(part, str))]).strip(".")
+    node: Any = error.schema
+    value: Any = error.instance
+    match error.validator:
+        case "additionalProperties":
+            names = list(node["properties"])
+            unknown = next(name for name in value if name not in names)
+            near = difflib.get_close_matches(str(unknown), names, n=1)
+            inside = f"{key}." if key else ""
+            other = "" if inside else "no installed package has this section; "
+            hint = f"did you mean {inside}{near[0]}?" if near else f"{other}known: {', '.join(names)}"
+            return f"unknown key {inside}{unknown}; {hint}"
+        case "type" if node["type"] == "object":
+            return f"{key or 'params'} must be a mapping of keys, not {value!r}"
+        case "enum":
+            return f"{key} is {value!r}; choose one of {', '.join(map(str, node['enum']))}"
+        case "type" | "anyOf" if not bounds_in_words(node) or not _is_number(value):
+            kinds = [kind for part in ([node] if "type" in node else node["anyOf"]) for kind in _kinds(part)]
+            return f"{key} is {value!r}; expected {' or '.join(EXPECTED.get(kind, kind) for kind in kinds)}"
+        case "minItems" | "maxItems":
+            return f"{key} is {value!r}; expected list of {node['minItems']}"
+        case "maximum":  # bounds in words do not name the largest whole number
+            limit: Any = error.validator_value
+            return f"{key} is {value}; it must be at most {limit if isinstance(limit, int) else f'{limit:g}'}"
+    return f"{key} is {value}; it must be {bounds_in_words(node)}"
+
+
+def _kinds(node: Mapping[str, Any]) -> list[str]:
+    """Names of JSON types, and the values of an enumeration."""
+    found = node.get("type", node.get("enum", []))
+    return [found] if isinstance(found, str) else [*map(str, found)]
+
+
+def _made(hint: Any, value: Any, where: str, prefix: str) -> Any:
+    """The valid `value` as the type `hint`: sections as dataclasses, lists as tuples, numbers as floats if they may."""
     if is_dataclass(hint):
-        return build(hint, value, where, f"{key}.")
-    args = get_args(hint)
-    if hint is Any:
-        return value
-    if get_origin(hint) in (Union, UnionType):
-        if value is None and type(None) in args:
-            return None
-        named = [one for one in args if get_origin(one) is Literal and value in get_args(one)]
-        others = [one for one in args if get_origin(one) is not Literal]
-        return _coerced((named or others)[0], value, where, key)
-    if args and args[-1] is Ellipsis and isinstance(value, list):
-        return tuple(_coerced(args[0], item, where, key) for item in value)
-    if get_origin(hint) is tuple and isinstance(value, list) and len(value) == len(args):
-        return tuple(_coerced(one, item, where, key) for one, item in zip(args, value, strict=True))
-    if args and get_origin(hint) is not tuple:
-        if value not in args:
-            raise UserError(f"{where}: {key} is {value!r}; choose one of {', '.join(map(str, args))}")
-        return value
-    if hint is float and not isinstance(value, bool):
+        section: Any = hint
+        hints = get_type_hints(section)
+        values = {key: _made(hints[key], inner, where, f"{prefix}{key}.") for key, inner in value.items()}
         try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if math.isfinite(number):
-            return number
-        raise UserError(f"{where}: {key} is {value!r}; expected a finite number")
-    if hint in (int, str, bool) and type(value) is hint:
-        return value
-    wanted = getattr(hint, "__name__", None) if not args else "list" if args[-1] is Ellipsis else f"list of {len(args)}"
-    raise UserError(f"{where}: {key} is {value!r}; expected {wanted}")
+            return section(**values)
+        except (UserError, ValueError) as error:
+            raise UserError(f"{where}: {prefix}{error}") from None
+    if isinstance(value, list) and hint is not Any:
+        return tuple(_made(get_args(hint)[0], item, where, prefix) for item in value)
+    return float(value) if type(value) is int and float in (hint, *get_args(hint)) else value
+
+
+def _plain(value: Any) -> Any:
+    """A section as nested dicts of its keys, and tuples as lists."""
+    if is_dataclass(value):
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value) if entry.init}
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def resolved(config: Config, sections: Sequence[str] = ()) -> dict[str, Any]:
     """The config as plain data. `sections`: restricts it to the seed and these sections (`env`) or keys
     (`policy.reply`). Raises KeyError for a section or key that does not exist.
     """
-    data: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    data: dict[str, Any] = _plain(config)
     if not sections:
         return data
     kept: dict[str, Any] = {"seed": data["seed"]}
@@ -322,140 +338,122 @@ def effective(section: Any, data: Any) -> Any:
             name = entry.metadata.get("recorded_as")
             value = data[entry.name] if name is None else getattr(section, name)
             kept[entry.name] = effective(getattr(section, entry.name), value)
-    return {
-        name: value for name, value in kept.items() if value != {} or data[name] == {}
-    }  # a section may become empty
+    # A section may become empty.
+    return {name: value for name, value in kept.items() if value != {} or data[name] == {}}
 
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a run or a held-out split, as a folder
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks
 
 
-def check_config(config: Config, where: str) -> None:
-    """Raise UserError for combinations of values that no run can use."""
-    if config.name and not NAME.fullmatch(config.name):
-        raise UserError(f"{where}: name: {config.name!r} names a folder; use letters, digits, _, - and .")
-    if config.tasks.source == "files" and not config.tasks.path:
-        raise UserError(f"{where}: tasks.source is files; set tasks.path to the data")
-    _check_splits(config.tasks, where)
-    if config.policy.decoding == "admissible" and config.policy.reply != "text":
-        raise UserError(f"{where}: policy.decoding: admissible needs policy.reply: text")
-    if config.judge.decoding == "admissible" and config.judge.prompt != "plain":
-        raise UserError(f"{where}: judge.decoding: admissible needs judge.prompt: plain")
-    if not config.judge.trains:
-        check_chat_server(config.judge.server, "judge.server", f"{where}: judge.server is set")
-        if config.judge.decoding == "admissible":
-            raise UserError(
-                f"{where}: judge.server is set, and a chat server does not restrict its replies; set judge.decoding: "
-                "free"
-            )
-    if config.generator.backend == "server":
-        _check_address(config.generator.server, "generator.server", f"{where}: generator.backend is server")
-    _check_adaptation(config, where)
-    if server := config.adaptation.llm.server:
-        _check_address(server, "adaptation.llm.server", f"{where}: adaptation.llm.server is set")
-    _check_adapters(config, where)
-    _check_training(config, where)
-    alone = config.judge.votes == 1 and config.credit.reward_model_normalise == "step"
-    if alone and config.judge.enabled and config.judge.trains and config.train_rm.enabled:
-        raise UserError(
-            f"{where}: judge.votes is 1, and credit.reward_model_normalise: step compares a vote with the others of "
-            "its step, so the reward model would learn nothing; set that to task, judge.votes to 2 or more, or "
-            "train_rm.enabled: false"
-        )
-    for key in ("policy_band", "reward_model_band"):
-        low, high = getattr(config.credit, key)
-        if low > high:
-            raise UserError(f"{where}: credit.{key} is [{low}, {high}]; set it to [low, high] with low <= high")
-    _check_baseline(config.credit, where)
-    start, end = config.credit.shaping.overlong
-    if start > end:
-        raise UserError(
-            f"{where}: credit.shaping.overlong is [{start}, {end}]; set it to [start, end] with start <= end"
-        )
-    for key in ("policy", "reward"):
-        if not getattr(config.warm_start, key).trains:  # 0 steps of the expert and the calibration are possible
-            raise UserError(f"{where}: warm_start.{key}.steps is 0; it must be 1 or more")
-    adapters = (config.train_policy.lora, config.train_rm.lora)
-    both = all(adapter.rank for adapter in adapters)
-    if config.warm_start.reward_from_policy and both and adapters[0] != adapters[1]:
-        raise UserError(
-            f"{where}: warm_start.reward_from_policy: the reward model goes on with the policy's adapter, so rank, "
-            "alpha and targets are the same; set train_rm.lora to the values of train_policy.lora"
-        )
-    if config.warm_start.expert.trains and config.warm_start.conversations:
-        raise UserError(
-            f"{where}: warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
-            "warm_start.expert.steps to 0"
-        )
-
-
-def _check_training(config: Config, where: str) -> None:
-    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
-        if train.lora.rank and config.teaches_pretrained and train.kl_coef and train.kl_reference == "initial":
-            raise UserError(
-                f"{where}: {name}.kl_reference: initial is the base, and the warm start has moved its adapter away "
-                f"from it; set {name}.kl_reference to previous, or {name}.kl_coef to 0"
-            )
-        if (train.mask_low or train.mask_high) and train.old != "trainer":
-            raise UserError(
-                f"{where}: {name}.mask_low and mask_high compare sampler and trainer; set old: trainer beside them"
-            )
-        if train.correction != "none" and train.old != "trainer":
-            raise UserError(f"{where}: {name}.correction compares sampler and trainer; set {name}.old: trainer")
-        if train.aggregation in ("fixed", "trajectory_fixed") and train.fixed_length <= 0:
-            raise UserError(
-                f"{where}: {name}.aggregation: {train.aggregation} divides by {name}.fixed_length; set it above 0"
-            )
-        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
-            raise UserError(f"{where}: {name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high")
-
-
-def _check_splits(tasks: TasksConfig, where: str) -> None:
+def _combinations(config: Config) -> Iterator[str]:
+    """Combinations of values that no run can use: the key and the remedy of each."""
+    tasks, judge, credit, generator, warm = (
+        *(config.tasks, config.judge, config.credit),
+        *(config.generator, config.warm_start),
+    )
     if not tasks.test_splits:
-        raise UserError(f"{where}: tasks.test_splits is empty; name the split that is held out, such as [test]")
-    for split in tasks.test_splits:
-        if not NAME.fullmatch(split):
-            raise UserError(f"{where}: tasks.test_splits: {split!r} names a folder; use letters, digits, _, - and .")
+        yield "tasks.test_splits is empty; name the split that is held out, such as [test]"
+    named = [("name", config.name)] if config.name else []
+    for key, name in [*named, *(("tasks.test_splits", split) for split in tasks.test_splits)]:
+        if not NAME.fullmatch(name):
+            yield f"{key}: {name!r} names a folder; use letters, digits, _, - and ."
     names = (tasks.train_split, *tasks.test_splits)
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(
-            f"{where}: tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
-        )
-
-
-def _check_adaptation(config: Config, where: str) -> None:
-    adaptation = config.adaptation
-    low, high = adaptation.alpha_low, adaptation.alpha_high
+        yield f"tasks.test_splits: {twice[0]} is named twice or is tasks.train_split; name each split once"
+    if config.policy.decoding == "admissible" and config.policy.reply != "text":
+        yield "policy.decoding: admissible needs policy.reply: text"
+    if judge.decoding == "admissible" and judge.prompt != "plain":
+        yield "judge.decoding: admissible needs judge.prompt: plain"
+    if not judge.trains:
+        yield from _server_flaws(judge.server, "judge.server", "judge.server is set")
+        if judge.decoding == "admissible":
+            yield "judge.server is set, and a chat server does not restrict its replies; set judge.decoding: free"
+    if generator.backend == "server":
+        yield from _address_flaws(generator.server, "generator.server", "generator.backend is server")
+    if config.adaptation.llm.server:
+        yield from _address_flaws(config.adaptation.llm.server, "adaptation.llm.server", "adaptation.llm.server is set")
+    ordered = {
+        "credit.policy_band": credit.policy_band,
+        "credit.reward_model_band": credit.reward_model_band,
+        "credit.shaping.overlong": credit.shaping.overlong,
+    }
+    for key, (low, high) in ordered.items():
+        if low > high:
+            yield f"{key} is [{low}, {high}]; set it to [low, high] with low <= high"
+    low, high = config.adaptation.alpha_low, config.adaptation.alpha_high
     if low >= high:
-        raise UserError(f"{where}: adaptation needs alpha_low < alpha_high, not {low} and {high}")
-    pairs = adaptation.acceptance == "interval" and config.rollout.pending == "within"
+        yield f"adaptation needs alpha_low < alpha_high, not {low} and {high}"
+    pairs = config.adaptation.acceptance == "interval" and config.rollout.pending == "within"
     if pairs and config.rollout.tasks_per_iteration < 2:
-        raise UserError(
-            f"{where}: adaptation.acceptance: interval plays a task and its parent, and rollout.pending: within counts "
-            "both; set rollout.tasks_per_iteration to 2 or more"
+        yield (
+            "adaptation.acceptance: interval plays a task and its parent, and rollout.pending: within counts both; set "
+            "rollout.tasks_per_iteration to 2 or more"
         )
+    alone = judge.votes == 1 and credit.reward_model_normalise == "step"
+    if alone and judge.enabled and judge.trains and config.train_rm.enabled:
+        yield (
+            "judge.votes is 1, and credit.reward_model_normalise: step compares a vote with the others of its step, so "
+            "the reward model would learn nothing; set that to task, judge.votes to 2 or more, or train_rm.enabled: "
+            "false"
+        )
+    if credit.judged == "baseline" and credit.estimator == "step":
+        yield "credit.judged: baseline needs credit.estimator: integrated"
+    # A baseline must not be summed over steps or scaled to unit spread; other estimators do not use judgements.
+    unscaled = credit.normalise != "step" and credit.policy_band[0] >= 0 and credit.policy_band[1] <= 1
+    if credit.judged == "baseline" and credit.estimator == "integrated" and not unscaled:
+        yield (
+            "credit.judged: baseline would train on judgements alone if all outcomes of a group are equal; set "
+            "credit.normalise to task or place, and keep policy_band within [0, 1]"
+        )
+    if not warm.policy.trains:
+        yield "warm_start.policy.steps is 0; it must be 1 or more, or warm_start.policy.epochs"
+    if warm.expert.trains and warm.conversations:
+        yield (
+            "warm_start.expert plays demonstrations, and warm_start.conversations takes their place; set "
+            "warm_start.expert.steps to 0"
+        )
+    adapters = (config.train_policy.lora, config.train_rm.lora)
+    if warm.reward_from_policy and all(one.rank for one in adapters) and adapters[0] != adapters[1]:
+        yield (
+            "warm_start.reward_from_policy: the reward model goes on with the policy's adapter, so rank and alpha are "
+            "the same; set train_rm.lora to the values of train_policy.lora"
+        )
+    if generator.lora == "adapter" and generator.engine_name != "vllm":
+        yield f"generator.lora: adapter needs the engine vllm, not {generator.engine_name}; set it to merged"
+    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
+        if generator.lora == "adapter" and train.lora.rank > generator.max_lora_rank:
+            yield f"{name}.lora.rank is {train.lora.rank}; set generator.max_lora_rank to as much or more"
+        if train.lora.rank and config.teaches_pretrained and train.kl_coef and train.kl_reference == "initial":
+            yield (
+                f"{name}.kl_reference: initial is the base, and the warm start has moved its adapter away from it; set "
+                f"{name}.kl_reference to previous, or {name}.kl_coef to 0"
+            )
+        if train.dual_clip and train.dual_clip <= 1 + train.clip_high:
+            yield f"{name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high"
 
 
-def _check_address(text: str, key: str, where: str) -> None:
-    """Raise UserError unless `text` is the base URL of a server. Passwords and queries are refused, because params are
-    stored next to every output.
+def _address_flaws(text: str, key: str, reason: str) -> Iterator[str]:
+    """Why `text` is not the base URL of a server. Passwords and queries are refused, because params are stored next to
+    every output.
     """
     url = web_address(text)
     if url is None:
-        raise UserError(
-            f"{where}; set {key} to the base URL of an OpenAI-compatible server, such as http://localhost:8000/v1, "
-            f"not {text!r}"
-        )
-    if url.username or url.password or url.query:
-        raise UserError(f"{where}; {key} holds more than host and path; keys belong into the environment")
+        example = "an OpenAI-compatible server, such as http://localhost:8000/v1"
+        yield f"{reason}; set {key} to the base URL of {example}, not {text!r}"
+    elif url.username or url.password or url.query:
+        yield f"{reason}; {key} holds more than host and path; keys belong into the environment"
+
+
+def _server_flaws(server: JudgeServerConfig, key: str, reason: str) -> Iterator[str]:
+    yield from _address_flaws(server.url, f"{key}.url", reason)
+    if not server.model:
+        yield f"{reason}; set {key}.model to the name by which the server knows it"
 
 
 def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
     """Raise UserError if a chat server has no address or no name of a model. `where`: the beginning of the error."""
-    _check_address(server.url, f"{key}.url", where)
-    if not server.model:
-        raise UserError(f"{where}; set {key}.model to the name by which the server knows it")
+    for flaw in _server_flaws(server, key, where):
+        raise UserError(flaw)
 
 
 def web_address(text: str) -> SplitResult | None:
@@ -466,39 +464,6 @@ def web_address(text: str) -> SplitResult | None:
     except ValueError:  # half an IPv6 address, a port that is not a number
         return None
     return parts if usable else None
-
-
-def _check_adapters(config: Config, where: str) -> None:
-    generator = config.generator
-    if generator.lora != "adapter":
-        return
-    if generator.engine_name != "vllm":
-        raise UserError(
-            f"{where}: generator.lora: adapter needs the engine vllm, not {generator.engine_name}; set it to merged"
-        )
-    if generator.max_lora_rank not in LORA_RANKS:
-        ranks = ", ".join(map(str, LORA_RANKS))
-        raise UserError(f"{where}: generator.max_lora_rank is {generator.max_lora_rank}; vLLM knows {ranks}")
-    for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):
-        if train.lora.rank > generator.max_lora_rank:
-            raise UserError(
-                f"{where}: {name}.lora.rank is {train.lora.rank}; set generator.max_lora_rank to as much or more"
-            )
-
-
-def _check_baseline(credit: CreditConfig, where: str) -> None:
-    """A baseline must not be summed over steps or scaled to unit spread; other estimators do not use judgements."""
-    if credit.judged != "baseline":
-        return
-    if credit.estimator == "step":
-        raise UserError(f"{where}: credit.judged: baseline needs credit.estimator: integrated")
-    if credit.estimator == "integrated" and (
-        credit.normalise == "step" or credit.policy_band[0] < 0 or credit.policy_band[1] > 1
-    ):
-        raise UserError(
-            f"{where}: credit.judged: baseline would train on judgements alone if all outcomes of a group are "
-            "equal; set credit.normalise to task or place, and keep policy_band within [0, 1]"
-        )
 
 
 SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
@@ -536,46 +501,36 @@ def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> 
     return _with_sections(found)(**values)
 
 
+# Section, key that names an implementation, entry points, implementations without parameters, attribute of the class.
+OWN = (
+    ("generator", "backend", ENGINES, BUILTIN, ""),
+    ("pool", "backend", LAUNCHERS, ("local",), "Pool"),
+    ("launch", "training", LAUNCHERS, (None,), "Training"),
+)
+
+
 def _with_own_parameters(config: Config, *, where: str) -> Config:
     """`config` with `own` of generator, launch and pool as instances of the dataclasses of their packages, or None for
     implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and for
     unknown keys.
     """
-
-    def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
-        section = f"{key.partition('.')[0]}.own"
-        found = loaded(entry)
-        shape = getattr(found, role, None) if role else found
-        if not (isinstance(shape, type) and is_dataclass(shape)):
+    changes = {}
+    for section, key, group, builtin, role in OWN:
+        part, installed = getattr(config, section), registered(group)
+        name, own = getattr(part, key), None
+        if name not in builtin and name in installed:
+            entry = installed[name]
+            found = loaded(entry)
+            shape = getattr(found, role, None) if role else found
+            if not (isinstance(shape, type) and is_dataclass(shape)):
+                flaw = f"{entry.name} is {entry.value}, which is not a dataclass; mend its package"
+                raise UserError(f"{where}: {section}.{key}: {flaw}")
+            own = build(shape, part.own or {}, where, f"{section}.own.")
+        elif name not in builtin and section != "launch":  # launch.training may also be the name of a file
+            choices = ", ".join([*map(str, builtin), *installed])
             raise UserError(
-                f"{where}: {key}: {entry.name} is {entry.value}, which is not a dataclass; mend its package"
+                f"{where}: {section}.{key} is {name!r}; installed: {choices}; choose one of these, or install the "
+                f"package that brings {name}"
             )
-        return build(shape, data or {}, where, f"{section}.")
-
-    def registration(key: str, name: str, group: str, builtin: tuple[str, ...]) -> EntryPoint:
-        installed = registered(group)
-        if name not in installed:
-            raise UserError(
-                f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
-                f"install the package that brings {name}"
-            )
-        return installed[name]
-
-    generator, launch, pool = config.generator, config.launch, config.pool
-    engine = hosts = training = None
-    if generator.backend not in BUILTIN:
-        entry = registration("generator.backend", generator.backend, ENGINES, BUILTIN)
-        engine = own("generator.backend", entry, generator.own)
-    if pool.backend != "local":
-        entry = registration("pool.backend", pool.backend, LAUNCHERS, ("local",))
-        hosts = own("pool.backend", entry, pool.own, role="Pool")
-    if launch.training is not None and (
-        launcher := registered(LAUNCHERS).get(launch.training)
-    ):  # else the name of a file
-        training = own("launch.training", launcher, launch.own, role="Training")
-    return replace(
-        config,
-        generator=replace(generator, own=engine),
-        launch=replace(launch, own=training),
-        pool=replace(pool, own=hosts),
-    )
+        changes[section] = replace(part, own=own)
+    return replace(config, **changes)

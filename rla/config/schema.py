@@ -1,7 +1,7 @@
 """Parameters as data: bounds, the JSON Schema of `params.yaml`, and differences between two sets of parameters.
 
-Bounds are in the metadata of dataclass fields, which `rla.config.load.build` and `params.schema.json` both use. Numbers
-that are not finite are refused for every key.
+The JSON Schema of a dataclass (`section_schema`) is made of its type hints and of the bounds in the metadata of its
+fields. `rla.config.load.build` validates by it, editors read it, and the page of parameters shows it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,30 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 MOST_PROCESSES = 4096  # and threads
 LONGEST_WAIT = 1e6  # seconds
 LARGEST = 2**31 - 1  # whole number: libraries use 32 bits
-WORDS = {
-    "minimum": "{} or more",
-    "exclusiveMinimum": "above {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "below {}",
-}
 KEY = "bounds"  # of the metadata
+# Metadata of keys and sections that do not affect outputs, and are not part of an origin.
+WITHOUT_EFFECT = {"effect": False}
 
 
-def ranged(default: Any, **limits: Any) -> Any:
-    """A key for numbers within `limits` (`bounds_of`)."""
-    return field(default=default, metadata=bounds_of(default, **limits))
+def ranged(
+    default: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    or_zero: bool = False,
+    **metadata: Any,
+) -> Any:
+    """A key for numbers. `least` and `most` are inclusive, `above` and `below` exclusive bounds. `or_zero`: 0 is also
+    allowed. Whole numbers without an upper bound end at LARGEST.
+    """
+    if isinstance(default, int) and most is None and below is None:
+        most = LARGEST
+    found = {"minimum": least, "exclusiveMinimum": above, "maximum": most, "exclusiveMaximum": below}
+    given: dict[str, Any] = {keyword: value for keyword, value in found.items() if value is not None}
+    bounds = {"anyOf": [{"const": 0}, given]} if or_zero else given
+    return field(default=default, metadata=metadata | ({KEY: bounds} if bounds else {}))
 
 
 def from_zero(default: int) -> Any:
@@ -50,71 +62,9 @@ def heat(default: float, *, or_zero: bool = False) -> Any:
     return ranged(default, least=0.01, most=100.0, or_zero=or_zero)
 
 
-def bounds_of(
-    default: Any,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    or_zero: bool = False,
-) -> dict[str, Any]:
-    """Metadata of a field. `least` and `most` are inclusive, `above` and `below` exclusive bounds. `or_zero`: 0 is also
-    allowed. Whole numbers without an upper bound end at LARGEST.
-    """
-    if isinstance(default, int) and most is None and below is None:
-        most = LARGEST
-    found = {"minimum": least, "exclusiveMinimum": above, "maximum": most, "exclusiveMaximum": below}
-    given = {keyword: value for keyword, value in found.items() if value is not None}
-    return {KEY: {"anyOf": [{"const": 0}, given]} if or_zero else given}
-
-
-def flaw_of(value: Any, metadata: Mapping[str, Any]) -> str | None:
-    """The bounds in words if `value` is a number outside of them, else None."""
-    if isinstance(value, tuple):
-        return next((flaw for one in value if (flaw := flaw_of(one, metadata))), None)
-    if isinstance(value, bool) or not isinstance(value, int | float) or KEY not in metadata:
-        return None
-    zero, given = _parts(metadata)
-    inside = (
-        given.get("minimum", value) <= value <= given.get("maximum", value)
-        and ("exclusiveMinimum" not in given or value > given["exclusiveMinimum"])
-        and ("exclusiveMaximum" not in given or value < given["exclusiveMaximum"])
-    )
-    if inside or (zero and value == 0):
-        return None
-    if value > (most := given.get("maximum", value)):  # bounds in words do not name LARGEST
-        return f"it must be at most {_plain(most)}"
-    return f"it must be {bounds_in_words(metadata)}"
-
-
-def _parts(metadata: Mapping[str, Any]) -> tuple[bool, Mapping[str, float]]:
-    """Whether 0 is also allowed, and the bounds."""
-    given = metadata[KEY]
-    return ("anyOf" in given, given["anyOf"][1] if "anyOf" in given else given)
-
-
-def bounds_in_words(metadata: Mapping[str, Any]) -> str:
-    """`0 or more`, `0, or above 1 and at most 10`. LARGEST is left out."""
-    zero, given = _parts(metadata)
-    said = {keyword: _plain(value) for keyword, value in given.items() if value != LARGEST}
-    texts = [text.format(said[keyword]) for keyword, text in WORDS.items() if keyword in said]
-    if {"minimum", "maximum"} <= said.keys():
-        texts = [f"from {said['minimum']} to {said['maximum']}"]
-    return ("0, or " if zero else "") + " and ".join(texts)
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# Metadata of keys and sections that do not affect outputs, and are not part of an origin.
-WITHOUT_EFFECT = {"effect": False}
-
-
 def without_effect(default: Any, **limits: Any) -> Any:
     """A key that may change within a run, such as the address of a server. `limits`: as for `ranged`."""
-    return field(default=default, metadata=WITHOUT_EFFECT | (bounds_of(default, **limits) if limits else {}))
+    return ranged(default, **limits, **WITHOUT_EFFECT) if limits else field(default=default, metadata=WITHOUT_EFFECT)
 
 
 def recorded_as(default: Any, name: str) -> Any:
@@ -122,11 +72,35 @@ def recorded_as(default: Any, name: str) -> Any:
     return field(default=default, metadata={"recorded_as": name})
 
 
-SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
+def constant(value: Any) -> Any:
+    """A field that is a key of the base class, and always `value` in this one."""
+    return field(default=value, init=False)
+
+
+TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
+WORDS = {
+    "minimum": "{} or more",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
+
+
+def bounds_in_words(node: Mapping[str, Any]) -> str:
+    """`0 or more`, `0, or above 1 and at most 10`; empty if the schema of a key bounds nothing. LARGEST is left out."""
+    parts = node.get("anyOf", ())
+    zero = bool(parts) and parts[0] == {"const": 0}
+    bounds = parts[1] if zero else node
+    given = {keyword: bounds[keyword] for keyword in WORDS if bounds.get(keyword, LARGEST) != LARGEST}
+    said = {keyword: str(value) if isinstance(value, int) else f"{value:g}" for keyword, value in given.items()}
+    texts = [text.format(said[keyword]) for keyword, text in WORDS.items() if keyword in said]
+    if {"minimum", "maximum"} <= said.keys():
+        texts = [f"from {said['minimum']} to {said['maximum']}"]
+    return ("0, or " if zero else "") + " and ".join(texts)
 
 
 def _type_schema(hint: Any) -> dict[str, Any]:
-    """The schema of a type: scalar, Literal, optional, tuple or nested section."""
+    """The schema of a type: scalar, Literal, optional, tuple or nested section. Raises KeyError for another type."""
     if is_dataclass(hint):
         return section_schema(hint)
     if hint is Any:
@@ -138,18 +112,22 @@ def _type_schema(hint: Any) -> dict[str, Any]:
         size = {} if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}
         return {"type": "array", "items": _type_schema(args[0])} | size
     if origin in (Union, types.UnionType):
-        return {"anyOf": [{"type": "null"} if inner is type(None) else _type_schema(inner) for inner in args]}
-    return {"type": SCALARS[hint]}
+        parts = [_type_schema(inner) for inner in args]
+        plain = all(part.keys() == {"type"} for part in parts)
+        return {"type": [part["type"] for part in parts]} if plain else {"anyOf": parts}
+    return {"type": TYPES[hint]}
 
 
 def section_schema(section: Any) -> dict[str, Any]:
+    """The JSON Schema of a dataclass of parameters."""
     hints = get_type_hints(section)
     properties = {}
     for entry in fields(section):
+        if not entry.init:
+            continue
         schema = _type_schema(hints[entry.name])
-        bounds = entry.metadata.get(KEY, {})
-        numbers = schema["items"] if schema.get("type") == "array" else schema
-        numbers |= {"allOf": [bounds]} if "anyOf" in bounds and "anyOf" in numbers else bounds
+        target = schema["items"] if schema.get("type") == "array" else schema
+        target |= entry.metadata.get(KEY, {})
         if entry.default is not MISSING:
             default = entry.default
             if is_dataclass(default) and not isinstance(default, type):
@@ -195,18 +173,16 @@ def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted key -> value of nested parameters. Lists and empty sections are values."""
     found: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
+        nested = isinstance(value, Mapping) and value
+        found |= flattened(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return found
 
 
 def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Differences:
     """The parameters that differ, in the order of `new`, then those that only `old` has."""
     before, now = flattened(old), flattened(new)
-    found = {key: (before.get(key, ABSENT), value) for key, value in now.items() if before.get(key, ABSENT) != value}
-    return found | {key: (value, ABSENT) for key, value in before.items() if key not in now}
+    pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in [*now, *before]}
+    return {key: (was, value) for key, (was, value) in pairs.items() if was != value}
 
 
 def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
@@ -220,9 +196,8 @@ def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this
 
 def shown_key(key: str) -> str:
     """The key if it is a dotted identifier of usual length, else as `shown_value`."""
-    return (
-        key if key.replace(".", "").replace("-", "").isidentifier() and len(key) <= LONGEST_VALUE else shown_value(key)
-    )
+    plain = key.replace(".", "").replace("-", "").isidentifier() and len(key) <= LONGEST_VALUE
+    return key if plain else shown_value(key)
 
 
 def shown_value(value: Any) -> str:

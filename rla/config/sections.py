@@ -123,13 +123,12 @@ class EnvConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksConfig:
-    """Which tasks exist. `builtin`: the environment makes them; `files`: they are read from the data at `path`.
+    """Which tasks exist. The environment makes them, or reads them from the data at `path`.
 
     The guide of an environment says what its scenes, kinds and sizes are.
     """
 
-    source: Literal["builtin", "files"] = "builtin"  # files: read a data set at `path`
-    # a file, a folder, or another place that the environment can read; set it with source: files
+    # a data set: a file, a folder, or another place that the environment can read. null: built-in tasks
     path: str | None = None
     train_split: str = "train"  # name of the split that trains; as the data set calls it
     # names of the held-out splits, the main one first; as the data set calls them
@@ -142,7 +141,7 @@ class TasksConfig:
     train_scenes: int = from_one(64)  # built-in scenes that train; more of them generalise better
     test_scenes: int = from_one(32)  # held-out scenes; more of them narrow the intervals of an evaluation
     tasks_per_scene: int = from_one(2)  # built-in tasks in each scene; lower it for more varied scenes
-    # at most this many tasks of `files`; for a first try on a large data set
+    # at most this many tasks of `path`; for a first try on a large data set
     limit: int | None = ranged(None, least=1, most=LARGEST)
 
     def held_out(self, split: str) -> bool:
@@ -179,6 +178,9 @@ class ModelConfig:
     vision: VisionConfig = field(default_factory=VisionConfig)  # a tower for pictures
 
 
+LoraRank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # vLLM's MaxLoRARanks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
@@ -192,8 +194,6 @@ class GeneratorConfig:
     # tokens of prompt and reply together; raise it if the guard cut-episodes speaks
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)
     dtype: Literal["float32", "bfloat16"] = "float32"  # of computation; bfloat16 on a GPU
-    # CPU threads; 0: as many as the process may use. Lower it if other work shares the machine
-    threads: int = ranged(0, least=0, most=MOST_PROCESSES)
     # GPUs that hold one model together (vLLM); raise it if the model does not fit one GPU
     tensor_parallel: int = ranged(1, least=1, most=MOST_PROCESSES)
     # worker processes of a stage; auto: one for each GPU
@@ -201,10 +201,9 @@ class GeneratorConfig:
     # adapter: load the base once and adapters over it (vLLM); for LoRA runs whose engines stay loaded
     lora: Literal["merged", "adapter"] = "merged"
     # the largest rank that `lora: adapter` serves; at least the ranks that train
-    max_lora_rank: int = without_effect(64, least=1)
+    max_lora_rank: LoraRank = without_effect(64)  # noqa: RUF009
     # share of a GPU that vLLM may take; lower it if something else needs the GPU
     gpu_memory: float = ranged(0.85, above=0.0, most=1.0)
-    enforce_eager: bool = False  # vLLM without compilation, which starts sooner and runs slower; for short tests
     server: str = without_effect("")  # base URL of `backend: server`, such as http://localhost:8000/v1
     # the served name; set it if the server has several models and none is known to be this stage's checkpoint
     server_model: str = without_effect("")
@@ -387,8 +386,10 @@ class GuardsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """On which processes stages run. No output depends on it: it may change within a run."""
+    """On which processes stages run. Outputs depend on it by rounding alone: it may change within a run."""
 
+    # CPU threads of a stage; 0: as many as the process may use. Lower it if other work shares the machine
+    threads: int = ranged(0, least=0, most=MOST_PROCESSES)
     # a configuration of `accelerate launch` or a launcher of an installed package; for more than one GPU
     training: str | None = None
     own: Any = None  # parameters of that launcher

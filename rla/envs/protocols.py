@@ -283,7 +283,7 @@ class Pooled(Protocol):
 
 @runtime_checkable
 class Imports(Protocol):
-    """Tasks of a data set (`tasks.source: files`)."""
+    """Tasks of a data set (`tasks.path`)."""
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` receives one line about
@@ -430,7 +430,7 @@ ABILITIES: dict[type, str] = {
     Shares: "",
     Spreads: "",
     Pooled: "",
-    Imports: "set tasks.source: builtin",
+    Imports: "leave tasks.path out",
     Exports: "leave out --export",
     Vocabulary: "",
     Demonstrates: "set warm_start.enabled: false",

@@ -105,11 +105,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
     combination that the environment refuses.
     """
     where = str(path) if path else load.DEFAULTS
-
-    def read(overrides: Sequence[str]) -> Config:
+    with load.blaming(overrides, where=where):
         return _checked(load.read_config(path, overrides, params_of=params_of), where=where)
-
-    return load.blaming(read, overrides, where=where)
 
 
 def from_mapping(data: Mapping[str, Any], *, where: str) -> Config:

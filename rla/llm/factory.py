@@ -105,8 +105,6 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
     from rla.pictures.vision import load_vision
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if config.threads:
-        torch.set_num_threads(config.threads)
     return TransformersGenerator(
         load_model(model, dtype=config.dtype, device=device),
         stop_ids=stop_ids,

@@ -122,7 +122,7 @@ class VllmGenerator:
                     max_num_seqs=config.max_sequences,
                     tensor_parallel_size=config.tensor_parallel,
                     gpu_memory_utilization=config.gpu_memory,
-                    enforce_eager=config.enforce_eager,
+                    enforce_eager=not cuda,  # compilation takes minutes on a CPU
                     enable_prefix_caching=True,
                     logprobs_mode="processed_logprobs",
                     seed=seed,

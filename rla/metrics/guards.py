@@ -217,7 +217,6 @@ def _exploding_update(model: str, name: str, figures: Figures, first: Figures, r
     ways = [f"lower {section}.lr, which is {train.rate:g}"]
     ways += [f"lower {section}.epochs"] if train.epochs > 1 else []
     ways += [f"narrow {section}.clip_low and clip_high"]
-    ways += [f"set {section}.mask_low and mask_high"] if not (train.mask_low or train.mask_high) else []
     return said, _either(ways)
 
 
@@ -226,9 +225,7 @@ def _sampler_gap(model: str, name: str, figures: Figures, first: Figures, run: S
     if gap is None or gap <= GAP:
         return None
     section, train = _trained_by(run, model)
-    corrected = train.old == "trainer" and train.correction in ("token", "reply")
-    ways = [] if corrected else [f"set {section}.old: trainer and {section}.correction: token"]
-    ways += [f"set {section}.fp32_head"] if train.dtype == "bfloat16" and not train.fp32_head else []
+    ways = [] if train.correction else [f"set {section}.old: token_tis"]
     ways += ["set generator.dtype: float32"] if run.config.generator.dtype != "float32" else []
     said = f"engine and trainer differ by {gap:.2g} nats a token about {name}"
     return said, _either(ways or ["see that the engine serves the weights and the tokenizer that train"])

@@ -53,6 +53,7 @@ FORKABLE = {
     "PYTHONSAFEPATH": "1",
 }
 PRELOADED = (
+    "jsonschema",
     "pandas",  # pyarrow asks for it when it makes its first array
     "pyarrow.dataset",
     "pyarrow.parquet",

@@ -6,10 +6,10 @@ of a forward pass is stored as several pieces that stay in one optimizer step. B
 losses are the same, the gradients add up to the same, and the budget changes no result.
 
 An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by at most one (fewer parts if there are
-fewer sequences), so every sequence trains. With `whole_groups` the sequences of a task stay together. A part is sorted
-by length and cut into micro-batches of at most `tokens_per_batch` tokens; a longer sequence is a micro-batch alone. A
-micro-batch is one row of sequences behind each other (`rla.training.packing`), or for models that cannot pack a row for
-each, padded on the right, which causal attention never sees.
+fewer sequences), so every sequence trains. With `zero_advantage: count_groups` the sequences of a task stay together. A
+part is sorted by length and cut into micro-batches of at most `tokens_per_batch` tokens; a longer sequence is a micro-
+batch alone. A micro-batch is one row of sequences behind each other (`rla.training.packing`), or for models that cannot
+pack a row for each, padded on the right, which causal attention never sees.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from rla.training.checkpoints import (
     write_checkpoint,
 )
 from rla.training.cost import Work, matrix_rate
-from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
+from rla.training.losses import LossInputs, correction, extreme, k3, policy_loss, token_weights
 from rla.training.model import TokenScorer, checkpoint_gradients, freeze_vision, load_adapted
 from rla.training.sequences import TrainingSequence
 from rla.training.shared import Compute, Ranks, Sharing, make_backend
@@ -80,7 +80,6 @@ AVERAGED = (
     "clip_high_share",
     "dual_clip_share",
     "correction",
-    "masked_share",
     "approx_kl",
     "entropy",
     "grad_norm",
@@ -136,7 +135,7 @@ def train(
         }
         if check is not None:
             check(stats)
-        if not stats.signal and not (config.zero_advantage == "count" and stats.pieces):
+        if not stats.signal and not (config.zero_advantage != "drop" and stats.pieces):
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:
                 carry_over(previous, out, metrics=metrics, record=record, replace=replace)
@@ -260,7 +259,6 @@ def prepare(
         temperature=temperature,
         train_entropy=config.entropy_coef != 0,
         mixed=compute.mixed,
-        fp32_head=config.fp32_head,
         banned=() if vision is None else vision.banned,
     )
     work = Work.of(model)  # before the weights are sharded
@@ -291,10 +289,10 @@ def prepare(
         state.load(previous.state)
     stage.loading_s = loading + time.monotonic() - started
     from_previous = config.kl_coef != 0 and config.kl_reference == "previous"
-    if from_previous or config.old == "trainer":
+    if from_previous or config.old != "sampler":
         current = _score(stage)
         stage.reference = current if from_previous else stage.reference
-        stage.old = current if config.old == "trainer" else None
+        stage.old = None if config.old == "sampler" else current
     return stage
 
 
@@ -369,7 +367,7 @@ def _run_updates(
     Raises UserError if too many updates were skipped, and KeyboardInterrupt after Ctrl-C, with everything saved.
     """
     config, stats = stage.config, stage.sequences.stats
-    groups = stats.groups(by_task=config.whole_groups)
+    groups = stats.groups(by_task=config.zero_advantage == "count_groups")
     updates = steps_per_epoch(
         len(stats.pieces), updates=config.updates, sequences_per_update=config.sequences_per_update
     )
@@ -411,7 +409,7 @@ def update(
     stats, ranks = stage.sequences.stats, stage.compute.ranks
     tokens = sum(stats.loss_tokens[index] for index in indices)
     weights = token_weights(
-        (stage.sequences[index] for index in indices), config.aggregation, fixed_length=config.fixed_length
+        (stage.sequences[index] for index in indices), config.aggregation, fixed_length=config.max_tokens
     )
     totals: dict[str, Tensor] = {}
     before = random_state()
@@ -484,17 +482,11 @@ def forward(
     )
     loss, marks = policy_loss(inputs, config)
     beyond = marks["extreme_tokens"].bool()
-    if config.correction != "none" or config.mask_low or config.mask_high:
+    if config.correction is not None:
         beyond = beyond | extreme(inputs.logp_old - inputs.logp_sampled)
-        loss = loss.masked_fill(beyond, 0.0)
-    if config.correction != "none":
         factor = correction(inputs, level=config.correction)
-        loss = loss * factor
+        loss = loss.masked_fill(beyond, 0.0) * factor
         marks["correction"] = factor
-    if config.mask_low or config.mask_high:
-        outside = masked(inputs, level=config.correction, low=config.mask_low, high=config.mask_high)
-        loss = loss.masked_fill(outside, 0.0)
-        marks["masked_share"] = outside.to(loss.dtype)
     if inputs.logp_ref is not None:
         kl = k3(logp, inputs.logp_ref)
         loss = loss + config.kl_coef * kl

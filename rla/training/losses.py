@@ -16,11 +16,11 @@ Sources: Schulman et al. 2017; Ye et al. 2020 (dual clip); names and conventions
     token        1 / N                      N: loss tokens of the step
     sequence     1 / (R n_r)                R replies; n_r: loss tokens of the token's reply
     trajectory   1 / (T n_t)                T trajectories; n_t: loss tokens of the token's trajectory
-    fixed        1 / (R L)                  L: `fixed_length` (Dr. GRPO: the longest reply that is allowed)
-    trajectory_fixed   1 / (T L)            the same of whole trajectories; L = 1 adds up the tokens of each
+    fixed        1 / (R L)                  L: `max_tokens` (Dr. GRPO: the longest reply that is allowed)
+    trajectory_fixed   1 / (T L)            the same of whole trajectories
 
 verl's names for these are token-mean, seq-mean-token-mean (`sequence` if a trajectory is one reply, else
-`trajectory`), seq-mean-token-sum-norm and seq-mean-token-sum (`fixed` and `trajectory_fixed`, with L and with 1). Its
+`trajectory`), seq-mean-token-sum-norm and seq-mean-token-sum (`fixed`, and `trajectory_fixed` times L). Its
 token-mean is taken over each micro-batch, so it depends on the cut; the one here does not.
 
 The weights are computed from the whole step before it is cut into passes and spread over processes, so the sums are
@@ -31,7 +31,6 @@ Further terms are added to a loss or multiplied with it:
     k3          exp(logp_ref - logp) - (logp_ref - logp) - 1            (Schulman 2020: unbiased, never negative)
     correction  min(exp(logp_old - logp_sampled), cap)                  per token (Yao et al. 2025, truncated importance
                 min(exp(sum over the reply of logp_old - logp_sampled), cap)   per reply        sampling), no gradient
-    masked      exp(the same) < low, or > high                      (Ling team 2025: such tokens have no gradient)
 
 The correction makes up for an engine whose log-probabilities are not the trainer's: other kernels, another precision.
 Tokens whose log-ratio is `extreme` count as equal in all of these: the ratio says nothing of them.
@@ -54,7 +53,7 @@ Marks = dict[str, "Tensor"]
 MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
 CORRECTION_CAP = 2.0  # as in the paper of truncated importance sampling
 Level = Literal["token", "reply", "segment"]
-Correction = Literal["auto", "none", "token", "reply"]
+Correction = Literal["token", "reply"]
 Aggregation = Literal["token", "sequence", "trajectory", "fixed", "trajectory_fixed"]
 
 
@@ -176,23 +175,12 @@ def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
     return difference.exp() - difference - 1
 
 
-def _sampler_ratio(inputs: LossInputs, *, level: Correction) -> Tensor:
-    """Trainer / sampler of every token, or with `reply` of its whole reply; without gradient."""
+def correction(inputs: LossInputs, *, level: Correction, cap: float = CORRECTION_CAP) -> Tensor:
+    """Trainer / sampler of every token, or with `reply` of its whole reply, at most `cap`; without gradient."""
     gap = (inputs.logp_old - inputs.logp_sampled).detach()
     gap = gap.masked_fill(extreme(gap), 0.0)
-    return (_unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap).clamp(max=MOST_LOG_RATIO).exp()
-
-
-def correction(inputs: LossInputs, *, level: Correction, cap: float = CORRECTION_CAP) -> Tensor:
-    """The factor of every token's loss, at most `cap`."""
-    ratio = _sampler_ratio(inputs, level=level)
-    return ratio.clamp(max=cap) if level in ("token", "reply") else ratio.new_ones(ratio.shape)
-
-
-def masked(inputs: LossInputs, *, level: Correction, low: float, high: float) -> Tensor:
-    """Of every token whether its ratio leaves [low, high]; a `high` of 0 means unbounded."""
-    ratio = _sampler_ratio(inputs, level=level)
-    return (ratio < low) | (ratio > (high or float("inf")))
+    gap = _unit_sum(gap, inputs.mask, inputs.reply) if level == "reply" else gap
+    return gap.clamp(max=MOST_LOG_RATIO).exp().clamp(max=cap)
 
 
 def token_weights(

@@ -51,9 +51,8 @@ class TokenScorer(nn.Module):
     """The model and its output layer as one module from a batch to (logp (N), entropy (N)), both fp32.
 
     The entropy has a gradient only with `train_entropy`. `mixed`: the forward pass runs in bf16, which moves
-    log-probabilities by hundredths; with `fp32_head` the output layer runs in fp32 all the same. `packs`: whether the
-    model takes packed batches. `banned`: ids that the sampler never drew, whose logits count as -inf. Raises UserError
-    for a model that rescales its logits.
+    log-probabilities by hundredths. `packs`: whether the model takes packed batches. `banned`: ids that the sampler
+    never drew, whose logits count as -inf. Raises UserError for a model that rescales its logits.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class TokenScorer(nn.Module):
         chunk_logits: int = CHUNK_LOGITS,
         train_entropy: bool = False,
         mixed: bool = False,
-        fp32_head: bool = False,
         banned: Sequence[int] = (),
     ) -> None:
         super().__init__()
@@ -78,7 +76,6 @@ class TokenScorer(nn.Module):
         self.chunk_logits = chunk_logits
         self.train_entropy = train_entropy
         self.mixed = mixed
-        self.fp32_head = fp32_head
         self.banned = list(banned)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -88,9 +85,6 @@ class TokenScorer(nn.Module):
             chosen = self._hidden(batch)[batch.rows, batch.columns]
             head = self.model.get_output_embeddings()
             weight, bias = head.weight, head.bias
-            if self.fp32_head:
-                chosen, weight = chosen.float(), weight.float()
-                bias = None if bias is None else bias.float()
             banned = torch.tensor(self.banned, device=chosen.device) if self.banned else None
             count, size = len(batch.targets), max(1, self.chunk_logits // head.weight.shape[0])
             recompute = count > size and torch.is_grad_enabled()
@@ -136,9 +130,7 @@ class TokenScorer(nn.Module):
         banned: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of one chunk of tokens."""
-        full = torch.autocast(hidden.device.type, enabled=False) if self.fp32_head else contextlib.nullcontext()
-        with full:
-            logits = F.linear(hidden, weight, bias).float() / self.temperature
+        logits = F.linear(hidden, weight, bias).float() / self.temperature
         if banned is not None:
             logits = logits.index_fill(1, banned, -torch.inf)
         if allowed is not None and restricted is not None:
@@ -186,22 +178,15 @@ def load_adapted(previous: Checkpoint, config: TrainConfig) -> tuple[PreTrainedM
 
 
 def add_new_adapter(model: PreTrainedModel, config: TrainConfig) -> tuple[PreTrainedModel, Any]:
-    """`model` with a new adapter on the linear layers of its blocks, not of a frozen vision encoder. UserError."""
+    """`model` with a new adapter on the linear layers of its blocks, not of a frozen vision encoder."""
     import peft
 
     settings = peft.LoraConfig(
         exclude_modules=VISION_LAYERS if config.vision == "frozen" and has_vision_encoder(model) else None,
         r=config.lora.rank,
         lora_alpha=config.lora.alpha,
-        target_modules="all-linear" if not config.lora.targets else list(config.lora.targets),
+        target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
-    try:
-        whole: Any = peft.get_peft_model(model, settings)
-    except ValueError as error:
-        raise UserError(f"lora.targets: {error}") from error
-    adapted: PreTrainedModel = whole.get_base_model()
-    # Log-probabilities come from its weight, in chunks: an adapter there would have no part in them.
-    if hasattr(adapted.get_output_embeddings(), "base_layer"):
-        raise UserError("lora.targets: the output layer cannot have an adapter; leave it out")
-    return adapted, whole.peft_config["default"]
+    whole: Any = peft.get_peft_model(model, settings)
+    return whole.get_base_model(), whole.peft_config["default"]

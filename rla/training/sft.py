@@ -66,7 +66,6 @@ def sft(
     examples: Sequence[Example],
     config: SftConfig,
     seed: int,
-    threads: int = 0,
     log: Log | None = None,
     record: Mapping[str, Any] | None = None,
     then: tuple[Sequence[Example], SftConfig] | None = None,
@@ -85,8 +84,6 @@ def sft(
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
     parts = [(_useful(given), its) for given, its in ((examples, config), *([then] if then else []))]
-    if threads:
-        torch.set_num_threads(threads)
     return_freed_memory()
     previous = open_checkpoint(model_folder)
     if lora is None:

@@ -165,8 +165,6 @@ class Compute:
                 f"launch.replicas is {launch.replicas}, with {ranks.world} processes under {ranks.sharing}; it must "
                 "divide their number and needs FSDP2 (pipelines/accelerate/fsdp2.yaml)"
             )
-        if config.threads:
-            torch.set_num_threads(config.threads)
         return_freed_memory()
         cuda = torch.cuda.is_available()
         return cls(

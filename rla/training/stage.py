@@ -67,9 +67,9 @@ def joined_sequences(
     """
 
     def rewarded() -> Iterator[dict[str, Any]]:
-        """An advantage of zero has no gradient; `zero_advantage: count` keeps it for the updates and means."""
+        """An advantage of zero has no gradient; unless it is dropped, it counts in updates and means."""
         found = stream_rows(rewards.folder, rewards.kind, [*rewards.columns, "advantage"])
-        return (row for row in found if row["advantage"] or config.zero_advantage == "count")
+        return (row for row in found if row["advantage"] or config.zero_advantage != "drop")
 
     wanted = {row["trajectory_id"] for row in rewarded()}
     rows = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)

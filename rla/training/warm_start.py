@@ -135,7 +135,6 @@ def warm_start_model(
         examples=first,
         config=first_config,
         seed=derive(ctx.config.seed, "warm-start", option) % 2**32,
-        threads=warm.threads,
         log=lambda step: ctx.progress.advance(**step),
         record=marker,
         then=then[0] if then else None,

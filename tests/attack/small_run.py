@@ -25,15 +25,16 @@ seed: 3
 env: {name: alfworld, max_steps: 4, omit_commands: [look, inventory, help, examine], own: {verify_engines: fast}}
 tasks: {size: tiny, train_scenes: 2, test_scenes: 1, tasks_per_scene: 2}
 model: {hidden_size: 16, layers: 1, heads: 2, intermediate_size: 16, context: 512}
-generator: {backend: scripted, context: 512, threads: 1}
+launch: {threads: 1}
+generator: {backend: scripted, context: 512}
 policy: {reply: text, repeat_task: false, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, votes: 2, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2}
 credit: {estimator: step, reward_model_band: [0.0, 1.0]}
-train_policy: {lr: 1.0e-3, updates: 2, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 2}
+train_rm: {lr: 1.0e-3, updates: 2}
 adaptation: {max_tasks: 2}
-warm_start: {scenes: 1, threads: 1, policy: {steps: 1, examples: 16}, reward: {steps: 1, examples: 16}}
+warm_start: {scenes: 1, policy: {steps: 1, examples: 16}, reward: {steps: 1, examples: 16}}
 evaluation: {rollouts_per_task: 1, max_steps: 4}
 """
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")

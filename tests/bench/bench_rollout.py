@@ -115,7 +115,7 @@ def games(count: int) -> list[Task]:
     """Real games where they are, built-in ones otherwise."""
     environment = Alfworld()
     if data_folder().exists():
-        config = configured("tasks.source=files", f"tasks.path={data_folder().parent}", f"tasks.limit={count}")
+        config = configured(f"tasks.path={data_folder().parent}", f"tasks.limit={count}")
         return environment.import_tasks(config, split="valid_seen")
     config = configured(f"tasks.train_scenes={count}", "tasks.tasks_per_scene=1")
     return list(environment.tasks(config, split="train", seed=0))[:count]
@@ -194,7 +194,7 @@ def main() -> None:
         sizes = ModelConfig(hidden_size=128, layers=3, heads=4, intermediate_size=256, context=8192)
         init_model(model, texts=texts, config=sizes, seed=0)
         settings = GeneratorConfig(
-            backend=options.backend, context=8192, max_sequences=options.sequences, enforce_eager=True, dtype="bfloat16"
+            backend=options.backend, context=8192, max_sequences=options.sequences, dtype="bfloat16"
         )
         generator, tokenizer = make_generator(settings, model=model, seed=0)
         measured = Measured(generator)

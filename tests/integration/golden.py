@@ -39,7 +39,8 @@ SHARDS = {
 SHARED = """
 seed: 11
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
-generator: {backend: scripted, context: 2048, threads: 1}
+launch: {threads: 1}
+generator: {backend: scripted, context: 2048}
 train_policy: {enabled: false}
 train_rm: {enabled: false}
 warm_start: {enabled: false}

@@ -18,7 +18,7 @@ from rla.training.loop import PreparedStage, prepare
 from rla.training.shared import Compute, Ranks
 from tests.unit.training.builders import random_sequences
 
-CONFIG = TrainConfig(kl_coef=0.0, threads=1)
+CONFIG = TrainConfig(kl_coef=0.0)
 
 
 def make_model(folder: Path) -> None:

@@ -11,7 +11,7 @@ from rla.training.sequences import TrainingSequence
 from tests.seeing import png_of
 from tests.unit.training.test_vision_inputs import FILES, sequence
 
-CONFIG = {"lr": 1e-3, "updates": 2, "kl_coef": 0.1, "tokens_per_batch": 48, "threads": 1, "old": "trainer"}
+CONFIG = {"lr": 1e-3, "updates": 2, "kl_coef": 0.1, "tokens_per_batch": 48, "old": "trainer"}
 
 
 def rows(start: Path) -> list[TrainingSequence]:

@@ -23,13 +23,14 @@ seed: 3
 env: {name: alfworld, max_steps: 6, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 3, test_scenes: 2, tasks_per_scene: 2}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
-generator: {backend: scripted, context: 512, threads: 1}
+launch: {threads: 1}
+generator: {backend: scripted, context: 512}
 policy: {reply: text, repeat_task: false, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 credit: {reward_model_band: [0.0, 1.0]}
-train_policy: {lr: 1.0e-3, updates: 2, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 2, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 2}
+train_rm: {lr: 1.0e-3, updates: 2}
 adaptation: {max_tasks: 2}
 warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 6}

@@ -100,7 +100,7 @@ def test_splits_of_the_same_games_are_refused(rla: Rla, tmp_path: Path) -> None:
     assert rla("make-tasks", "--run", "r", "--export", "games")[0] == 0
     for name in ("one", "again"):
         (tmp_path / "games" / name).symlink_to("test")
-    imported = ("--set", "tasks.source=files", "--set", "tasks.path=games")
+    imported = ("--set", "tasks.path=games")
     code, _, error = rla("make-tasks", "--run", "q", *imported, "--set", "tasks.test_splits=[one, again]")
     assert code == 2 and "tasks.test_splits: one and again share 4 of 4 tasks" in error
     assert not (tmp_path / "q/test").exists()
@@ -109,7 +109,7 @@ def test_splits_of_the_same_games_are_refused(rla: Rla, tmp_path: Path) -> None:
 def test_games_that_train_and_are_held_out_are_refused(rla: Rla, tmp_path: Path) -> None:
     assert rla("make-tasks", "--run", "r", "--export", "games")[0] == 0
     (tmp_path / "games/valid_seen").symlink_to("train")
-    both = ("--set", "tasks.source=files", "--set", "tasks.path=games", "--set", "tasks.test_splits=[valid_seen]")
+    both = ("--set", "tasks.path=games", "--set", "tasks.test_splits=[valid_seen]")
     code, _, error = rla("make-tasks", "--run", "q", *both)
     assert code == 2 and "train and valid_seen share 6 of 6 tasks" in error
     assert not (tmp_path / "q/0").exists()

@@ -141,14 +141,6 @@ def test_a_killed_stage_goes_on_to_the_same_bits(start: Path, tmp_path: Path) ->
         assert [name for name in one if not torch.equal(one[name], two[name])] == []
 
 
-def test_only_the_named_layers_have_an_adapter(start: Path, tmp_path: Path) -> None:
-    run(start, tmp_path / "out", config=replace(LORA, lora=LoraConfig(rank=2, targets=("q_proj", "v_proj"))))
-    names = load_file(tmp_path / "out" / "state" / "weights.safetensors")
-    assert {name.split(".")[-4] for name in names} == {"q_proj", "v_proj"}
-    with pytest.raises(UserError, match=r"lora\.targets: .*no_such"):
-        run(start, tmp_path / "other", config=replace(LORA, lora=LoraConfig(rank=2, targets=("no_such",))))
-
-
 @pytest.mark.parametrize(("first", "then", "kind"), [(FULL, LORA, "all weights"), (LORA, FULL, "an adapter")])
 def test_a_run_does_not_change_from_one_kind_to_the_other(
     first: TrainConfig, then: TrainConfig, kind: str, start: Path, tmp_path: Path

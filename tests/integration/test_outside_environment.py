@@ -35,11 +35,11 @@ SMALLER = (  # than the example's own run
     "rollout={tasks_per_iteration: 6, rollouts_per_task: 4}",
     "judge.votes=2",
     "credit={reward_model_band: [0.0, 1.0]}",
-    "train_policy={threads: 1, lr: 1.0e-3, updates: 2}",
-    "train_rm={threads: 1, lr: 1.0e-3, updates: 2}",
+    "train_policy={lr: 1.0e-3, updates: 2}",
+    "train_rm={lr: 1.0e-3, updates: 2}",
     "adaptation={alpha_low: 0.45, alpha_high: 0.55, max_tasks: 4}",  # nearly every task changes
     "evaluation.rollouts_per_task=2",
-    "generator.threads=1",
+    "launch.threads=1",
 )
 
 

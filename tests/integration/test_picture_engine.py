@@ -49,7 +49,7 @@ def answers(kind: str, requests: Sequence[Request], *, slots: int = 4) -> list[l
     async def all_of() -> list[list[Completion]]:
         return list(await asyncio.gather(*(generator.generate(request) for request in requests)))
 
-    config = GeneratorConfig(max_sequences=slots, context=200, threads=1)
+    config = GeneratorConfig(max_sequences=slots, context=200)
     generator, _ = make_generator(config, model=small_model(kind), seed=0)
     try:
         return asyncio.run(all_of())

@@ -61,7 +61,7 @@ def test_vllm_samples_what_transformers_would(
     kind: str, dtype: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     folder = model_of(kind, tmp_path / "model")
-    config = GeneratorConfig(backend="vllm", context=512, max_sequences=8, enforce_eager=True, threads=1, dtype=dtype)
+    config = GeneratorConfig(backend="vllm", context=512, max_sequences=8, dtype=dtype)
     generator, tokenizer = make_generator(config, model=folder, seed=0)
     vision = load_vision(folder)
     assert vision is not None

@@ -213,7 +213,7 @@ def test_the_request_carries_the_pictures_of_its_prompt(folder: Path) -> None:
     from rla.llm.factory import make_generator
 
     row = trajectories()[0]
-    generator, _ = make_generator(GeneratorConfig(context=256, threads=1), model=Path("r/init/policy"), seed=0)
+    generator, _ = make_generator(GeneratorConfig(context=256), model=Path("r/init/policy"), seed=0)
     segment = row["segments"][0]
     request = Request(prompt_ids=segment["token_ids"], max_tokens=2, temperature=1.0, seed=0)
     with pytest.raises(ValueError, match="tokens of pictures"):
@@ -291,7 +291,7 @@ def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
     request = Request(
         prompt_ids=row["segments"][0]["token_ids"][:start], images=images, max_tokens=4, temperature=1.0, seed=1
     )
-    config = GeneratorConfig(context=256, threads=1)
+    config = GeneratorConfig(context=256)
     policy, _ = make_generator(config, model=Path("r/init/policy"), seed=0)
     other, _ = make_generator(config, model=Path("r/init/rm"), seed=0)
     assert isinstance(policy, TransformersGenerator) and isinstance(other, TransformersGenerator)

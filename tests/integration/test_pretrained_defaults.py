@@ -16,15 +16,13 @@ seed: 5
 env: {name: alfworld, max_steps: 15, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 8, test_scenes: 64, tasks_per_scene: 2}
 model: {hidden_size: 96, layers: 2, context: 768}
-generator: {threads: 1, context: 768, max_sequences: 64}
+launch: {threads: 1}
+generator: {context: 768, max_sequences: 64}
 policy: {repeat_task: true, decoding: admissible, temperature: 1.0, max_tokens: 12}
 judge: {decoding: admissible, votes: 2, temperature: 1.0, max_tokens: 6}
 rollout: {tasks_per_iteration: 16, rollouts_per_task: 8}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 15}
-train_policy: {threads: 1}
-train_rm: {threads: 1}
 adaptation: {enabled: false}
-warm_start: {threads: 1}
 """
 TAUGHT = ("warm_start.scenes=1500", "warm_start.policy.examples=2400", "warm_start.policy.steps=300")
 JUDGE = ("warm_start.reward.examples=32", "warm_start.reward.steps=4")  # nothing here asks how good it is

@@ -264,7 +264,7 @@ def test_without_signal_the_checkpoint_is_carried_over_unchanged(
 
 # Task a was won once of two times, task b always. An episode is one reply of so many tokens.
 EPISODES = {"a0": (3, 1.0), "a1": (1, -1.0), "b0": (2, 0.0), "b1": (2, 0.0)}
-GRPO = replace(CONFIG, kl_coef=0.0, warmup_steps=0, old="trainer", correction="none", updates=1)
+GRPO = replace(CONFIG, kl_coef=0.0, warmup_steps=0, old="trainer", updates=1)
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def test_a_group_without_spread_may_count_in_the_token_mean(
 
 def test_whole_groups_make_the_updates_that_verl_makes(shards: tuple[Path, Path], start: Path, tmp_path: Path) -> None:
     """A mini-batch of one task with its two episodes: two updates of an iteration, one of them without a gradient."""
-    found = losses(shards, start, tmp_path / "out", sequences_per_update=2, zero_advantage="count", whole_groups=True)
+    found = losses(shards, start, tmp_path / "out", sequences_per_update=2, zero_advantage="count_groups")
     assert found == [-0.5, 0.0]
 
 
@@ -372,27 +372,14 @@ def test_a_pass_of_the_reward_model_keeps_its_budget_and_changes_no_result(start
     torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
 
 
-def test_tokens_of_extreme_ratios_do_not_train(start: Path, sequences: list[TrainingSequence], tmp_path: Path) -> None:
-    """The sampler of these rows is another model: nearly all tokens leave [0.9, 1.1], and none leaves [0, 99]."""
-    history: dict[float, list[dict[str, Any]]] = {1.1: [], 99.0: []}
-    for high, seen in history.items():
-        config = replace(CONFIG, kl_coef=0.0, mask_low=0.9 if high < 2 else 0.0, mask_high=high, updates=1)
-        run(start, tmp_path / str(high), sequences, config=config, log=seen.append)
-    [narrow], [wide] = history.values()
-    assert narrow["masked_share"] > 0.9 and narrow["grad_norm"] < wide["grad_norm"]
-    assert wide["masked_share"] == 0.0
-    run(start, tmp_path / "none", sequences, config=replace(CONFIG, kl_coef=0.0, old="trainer", updates=1))
-    assert_same(tmp_path / "99.0", tmp_path / "none")
-
-
-@pytest.mark.parametrize("old", ["sampler", "trainer"])
+@pytest.mark.parametrize("old", ["sampler", "token_tis"])
 def test_one_token_at_minus_9999_costs_its_own_gradient_and_no_update(
-    start: Path, sequences: list[TrainingSequence], tmp_path: Path, old: Literal["sampler", "trainer"]
+    start: Path, sequences: list[TrainingSequence], tmp_path: Path, old: Literal["sampler", "token_tis"]
 ) -> None:
     """So vLLM writes minus infinity. The other tokens of the update train, and the metrics count this one."""
     first, *others = sequences
     damaged = [replace(first, logp=[-9999.0, *first.logp[1:]]), *others]
-    config = replace(CONFIG, old=old, correction="none" if old == "sampler" else "token", updates=1)
+    config = replace(CONFIG, old=old, updates=1)
     seen: list[dict[str, Any]] = []
     metrics = run(start, tmp_path / "out", damaged, config=config, log=seen.append)
     assert seen[0]["extreme_tokens"] == metrics["extreme_tokens"] == 1 and metrics["skipped_updates"] == 0

@@ -18,7 +18,7 @@ from rla.training.sequences import policy_sequences, reward_model_sequences  # n
 from tests.integration.episodes import TEMPERATURE, play  # noqa: E402
 from tests.unit.training.builders import reward, tiny_model  # noqa: E402
 
-CONTEXT = GeneratorConfig(max_sequences=4, context=128, threads=1)
+CONTEXT = GeneratorConfig(max_sequences=4, context=128)
 
 
 @pytest.fixture(scope="module")

@@ -375,7 +375,7 @@ def test_attention_with_a_soft_cap_is_refused() -> None:
 
 def test_the_factory_makes_what_the_backend_names(folder: Path, chat: ChatFormat, trie: TokenTrie) -> None:
     for backend, kind in (("transformers", TransformersGenerator), ("scripted", ScriptedGenerator)):
-        config = GeneratorConfig(backend=backend, context=256, threads=1)  # type: ignore[arg-type]
+        config = GeneratorConfig(backend=backend, context=256)  # type: ignore[arg-type]
         generator, tokenizer = make_generator(config, model=folder, seed=0)
         assert isinstance(generator, kind)
         assert generator.context == 256

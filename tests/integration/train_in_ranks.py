@@ -12,7 +12,7 @@ from rla.processes import flag, leave
 from rla.training.loop import train
 from tests.unit.training.builders import random_sequences
 
-CONFIG = TrainConfig(lr=1e-3, updates=3, kl_coef=0.1, entropy_coef=0.01, tokens_per_batch=64, threads=1, old="trainer")
+CONFIG = TrainConfig(lr=1e-3, updates=3, kl_coef=0.1, entropy_coef=0.01, tokens_per_batch=64, old="trainer")
 CONFIGS = {
     "full": CONFIG,
     "lora": replace(CONFIG, lora=LoraConfig(rank=2)),

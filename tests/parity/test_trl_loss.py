@@ -55,7 +55,7 @@ def trl_inputs(given: dict[str, Any]) -> dict[str, Any]:
 CASES: dict[str, tuple[dict[str, Any], str, str, float | None]] = {
     "dapo": ({"aggregation": "token"}, "dapo", "token", None),
     "grpo": ({"aggregation": "sequence"}, "grpo", "token", None),
-    "dr_grpo": ({"aggregation": "fixed", "fixed_length": 7}, "dr_grpo", "token", None),
+    "dr_grpo": ({"aggregation": "fixed", "max_tokens": 7}, "dr_grpo", "token", None),
     "dual clip": ({"aggregation": "token", "dual_clip": 1.6}, "dapo", "token", 1.6),
     "cispo": ({"loss": "cispo", "aggregation": "token"}, "cispo", "token", None),
     "cispo by sequence": ({"loss": "cispo", "ratio": "reply", "aggregation": "token"}, "cispo", "sequence", None),
@@ -107,7 +107,7 @@ def test_loss_gradient_and_metrics_on_identical_log_probabilities(
     per_token, marks = policy_loss(inputs, config)
     kl = k3(inputs.logp, reference)
     step = sequences_of(given)
-    weights = token_weights(step, config.aggregation, fixed_length=config.fixed_length)
+    weights = token_weights(step, config.aggregation, fixed_length=config.max_tokens)
     loss = (torch.tensor([weight for one in step for weight in weights(one)]) * (per_token + beta * kl)).sum()
     loss.backward()
 

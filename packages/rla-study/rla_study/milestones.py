@@ -14,12 +14,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
 from rla.config import Config
-from rla.config.load import LORA_RANKS
+from rla.config.sections import LoraRank
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint, parts_of
 from rla.pipeline.plan import Plan
@@ -173,7 +173,7 @@ def _closing_lines(plan: Plan, run: Path) -> Iterator[str]:
     else:
         yield f"policy: {checkpoint.adapter}, an adapter over {parts.base}"
         rank = parts.adapter.rank
-        room = next((one for one in LORA_RANKS if one >= rank), rank)  # vLLM has no sizes in between
+        room = next((one for one in get_args(LoraRank) if one >= rank), rank)  # vLLM has no sizes in between
         served = [str(parts.base), "--enable-lora", "--max-lora-rank", str(room)]
         served += ["--lora-modules", f"policy={checkpoint.adapter}"]
     yield f"to serve it: {shlex.join(['vllm', 'serve', *served])}"

@@ -118,10 +118,8 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
 
 def check_rooms(tasks: TasksConfig, rooms: Collection[str]) -> None:
     """Raise UserError if rooms cannot be held out, or if the split of held-out rooms is asked for without rooms."""
-    if rooms and tasks.source == "builtin":
-        raise UserError(
-            f"{_ROOMS_KEY}: built-in scenes are drawn anew by each seed; set tasks.source: files or leave it empty"
-        )
+    if rooms and not tasks.path:
+        raise UserError(f"{_ROOMS_KEY}: built-in scenes are drawn anew by each seed; set tasks.path or leave it empty")
     if _ROOMS_SPLIT in tasks.test_splits and not rooms:
         raise UserError(
             f"{_ROOMS_KEY} is empty, and {_ROOMS_SPLIT} is a held-out split; name rooms such as FloorPlan301"

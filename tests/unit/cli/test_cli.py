@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from rla import __version__
 from rla.cli.app import run
 from rla.cli.calls import default_run, git_revision
-from rla.cli.progress import readable
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.store.layout import resource
@@ -179,6 +179,23 @@ def test_a_stage_gets_its_folders_and_options(folder: Path, capsys: Captured, mo
     assert said[:2] == ["train: 2 tasks", "rate: 0.1235"] and len(said) == 3
 
 
+def test_the_threads_of_the_parameters_hold_for_the_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def stage(ctx: StageContext) -> dict[str, Any]:
+        seen.append((os.environ["OMP_NUM_THREADS"], torch.get_num_threads()))
+        return {}
+
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    replace_stage(monkeypatch, "adapt-env", stage)
+    try:
+        assert run(["adapt-env", "--run", "r", "--set", "launch.threads=2"]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [("2", 2)]
+
+
 def test_times_add_up_over_resumed_calls_and_start_anew_without_output(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,10 +278,6 @@ def test_a_params_file_without_a_name_takes_that_of_environment_or_folder(
     monkeypatch.chdir(tmp_path / "my project")
     Path("params.yaml").write_text(text)
     assert default_run(Path("params.yaml")) == Path("runs") / name
-
-
-def test_summary_values_are_one_line() -> None:
-    assert readable({"won": 3, "rate": 1 / 3}) == "won 3, rate 0.3333"
 
 
 @pytest.mark.parametrize("words", [["--out", "dangling"], ["--run", "dangling"]])

@@ -7,7 +7,7 @@ import yaml
 from rla.envs.registry import load_config
 from rla.pipeline.plan import packaged_files
 
-ON = ("trainer", "token", 3.0)  # old, correction, dual_clip: against a sampler of another precision
+ON = ("token_tis", 3.0)  # old, dual_clip: against a sampler of another precision
 
 
 def assert_published(name: str, *, reward: str, votes: int) -> None:
@@ -18,5 +18,5 @@ def assert_published(name: str, *, reward: str, votes: int) -> None:
     read = yaml.safe_load(file.read_text())
     for section in ("train_policy", "train_rm"):
         found = getattr(config, section)
-        assert (found.old, found.correction, found.dual_clip) == ON
-        assert (read[section]["old"], read[section]["correction"], read[section]["dual_clip"]) == ON
+        assert (found.old, found.dual_clip) == ON
+        assert (read[section]["old"], read[section]["dual_clip"]) == ON

@@ -70,12 +70,12 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ({"credit": {"policy_band": [0, 3]}}, r"credit.policy_band is .*; it must be at most 2"),
         ({"rollout": 3}, "rollout must be a mapping of keys, not 3"),
         ({"judge": {"votes": 0}}, "judge.votes is 0; it must be 1 or more"),
-        ({"train_rm": {"sequences_per_update": -1}}, "train_rm.sequences_per_update is -1"),
+        ({"train_rm": {"max_samples": -1}}, "train_rm.max_samples is -1"),
+        ({"train_rm": {"loss": "gspo"}}, "unknown key train_rm.loss"),
         ({"tasks": {"test_splits": ["../up"]}}, "tasks.test_splits: '../up' names a folder"),
         ({"tasks": {"test_splits": ["a", "a"]}}, "tasks.test_splits: a is named twice"),
         ({"tasks": {"test_splits": ["train"]}}, "train is named twice or is tasks.train_split"),
         ({"tasks": {"test_splits": []}}, "tasks.test_splits is empty; name the split"),
-        ({"tasks": {"source": "files"}}, "set tasks.path"),
         ({"adaptation": {"alpha_low": 0.9}}, "alpha_low < alpha_high"),
         ({"adaptation": {"return_after": -1}}, "return_after is -1; it must be 0 or more"),
         (
@@ -96,7 +96,7 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ({"generator": {"lora": "adapter"}}, "lora: adapter needs the engine vllm, not transformers"),
         (
             {"generator": {"lora": "adapter", "backend": "vllm", "max_lora_rank": 24}},
-            "max_lora_rank is 24; vLLM knows 1, 8",
+            "max_lora_rank is 24; choose one of 1, 8",
         ),
         (
             {"generator": {"lora": "adapter", "backend": "vllm"}, "train_rm": {"lora": {"rank": 128}}},
@@ -104,6 +104,7 @@ SERVED: dict[str, Any] = {"server": {"url": "http://a/v1", "model": "m"}}
         ),
         ({"generator": {"data_parallel": 0}}, "generator.data_parallel is 0; it must be from 1 to 4096"),
         ({"generator": {"data_parallel": "all"}}, "generator.data_parallel is 'all'; expected int"),
+        ({"train_policy": {"dual_clip": "x"}}, "train_policy.dual_clip is 'x'; expected a finite number or null"),
         ({"generator": {"data_parallel": True}}, "generator.data_parallel is True; expected int"),
     ],
 )

@@ -65,6 +65,7 @@ def test_an_override_is_read_as_strictly() -> None:
 
 
 def test_plain_yaml_is_what_pyyaml_reads() -> None:
-    text = "a: &a {b: [1, 2.5, true, null, ~, 'x'], c: 1e-6}\nd: *a\ne: {<<: *a, c: 2}\n"
+    text = "a: &a {b: [1, 2.5, true, null, ~, 'x'], c: 1.0e-6}\nd: *a\ne: {<<: *a, c: 2}\n"
     assert plain_data(text) == yaml.safe_load(text)
     assert plain_data("") is None
+    assert plain_data("[1e-6, -2E3, 1e5x]") == [1e-6, -2e3, "1e5x"]  # numbers of YAML 1.2, which PyYAML reads as text

@@ -15,7 +15,7 @@ def test_the_published_loop_leaves_out_what_has_no_advantage() -> None:
 
 
 def test_a_penalty_of_length_that_ends_before_it_starts_is_refused() -> None:
-    with pytest.raises(UserError, match=r"credit.shaping.overlong is \[9, 8\]; set it to \[start, end\]"):
+    with pytest.raises(UserError, match=r"credit.shaping.overlong is \[9, 8\]; set it to \[low, high\]"):
         configured("credit.shaping.overlong=[9, 8]")
 
 

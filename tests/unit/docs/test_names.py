@@ -28,7 +28,7 @@ NO_MODULES = {f"rla.{name}" for name in (*GROUPS, "x.y")}  # entry-point groups;
 def keys(section: Any, prefix: str = "") -> set[str]:
     """Every dotted key below a section, sections themselves included."""
     found = set()
-    for entry in fields(section):
+    for entry in (one for one in fields(section) if one.init):
         value, name = getattr(section, entry.name), f"{prefix}{entry.name}"
         found |= {name} | (keys(value, f"{name}.") if is_dataclass(value) else set())
     return found

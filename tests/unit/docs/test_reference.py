@@ -61,7 +61,7 @@ def test_a_remark_and_a_models_owner_make_no_difference() -> None:
 
 def test_the_tables_say_how_an_update_is_protected() -> None:
     page = PAGE.read_text()
-    for key in ("train_policy.old", "train_policy.correction", "train_policy.dual_clip"):
+    for key in ("train_policy.old", "train_policy.dual_clip"):
         assert page.count(f"`{key}`") >= 3, key
 
 

@@ -191,11 +191,13 @@ def test_the_small_file_for_any_environment_names_all_keys_that_dvc_looks_at(tmp
 
 def test_an_override_counts_when_the_plan_reads_the_params(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    params.write_text("env: {name: alfworld}\ntasks: {source: files}\n")
-    with pytest.raises(UserError, match=r"set tasks\.path"):
+    params.write_text("env: {name: alfworld}\ntasks: {test_splits: []}\n")
+    with pytest.raises(UserError, match=r"tasks\.test_splits is empty"):
         write_plan(Plan(iterations=1, params=params), tmp_path / "iterations.yaml", stages=STAGES)
     write_plan(
-        Plan(iterations=1, params=params, overrides=["tasks.path=games"]), tmp_path / "iterations.yaml", stages=STAGES
+        Plan(iterations=1, params=params, overrides=["tasks.test_splits=[test]"]),
+        tmp_path / "iterations.yaml",
+        stages=STAGES,
     )
     with pytest.raises(UserError, match="foo"):
         write_plan(

@@ -14,7 +14,6 @@ from rla.training.batches import collate
 from rla.training.model import TokenScorer
 from rla.training.sequences import TrainingSequence, reward_model_sequences
 from tests.unit.training.builders import random_sequences, reward, tiny_model
-from tests.unit.training.test_packing import family
 
 TEMPERATURE = 0.7
 CPU = torch.device("cpu")
@@ -88,42 +87,3 @@ def test_a_model_that_rescales_its_logits_is_refused(tmp_path: Path) -> None:
     softcapped.config.final_logit_softcapping = 30.0
     with pytest.raises(UserError, match="final_logit_softcapping"):
         TokenScorer(softcapped, temperature=1.0)
-
-
-def test_an_output_layer_in_fp32_spares_what_bf16_rounds() -> None:
-    """The same hidden states through the output layer: bf16 moves log-probabilities by hundredths, fp32 does not."""
-    torch.manual_seed(0)
-    hidden, weight = torch.randn(64, 256), 0.3 * torch.randn(1000, 256)
-    targets = torch.arange(64)
-    exact = (hidden.double() @ weight.double().T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    gaps = {}
-    for full in (False, True):
-        scorer = TokenScorer(family("qwen2"), temperature=1.0, fp32_head=full)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            logp, _ = scorer._score(hidden, weight, None, targets, None, None, None)
-        gaps[full] = float((logp - exact).abs().mean())
-    assert gaps[False] > 0.01 and gaps[True] < 1e-5
-
-
-def test_the_scorer_keeps_its_output_layer_in_fp32_and_its_gradient() -> None:
-    sequences = random_sequences(4)
-    found = {}
-    for full in (False, True):
-        scorer = TokenScorer(family("qwen2").eval(), temperature=1.0, mixed=True, fp32_head=full)
-        batch = collate(sequences, device=torch.device("cpu"), packed=True)
-        kinds: list[torch.dtype] = []
-        real = torch.nn.functional.linear
-
-        def spied(*given: torch.Tensor, kinds: list[torch.dtype] = kinds, real: Any = real) -> torch.Tensor:
-            result: torch.Tensor = real(*given)
-            if result.shape[-1] == 100:
-                kinds.append(result.dtype)
-            return result
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch.nn.functional, "linear", spied)
-            logp, _ = scorer(batch)
-        logp.sum().backward()
-        assert scorer.model.lm_head.weight.grad.dtype == torch.float32
-        found[full] = kinds
-    assert found == {False: [torch.bfloat16], True: [torch.float32]}

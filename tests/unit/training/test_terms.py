@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rla.training.losses import Correction, LossInputs, correction, k3, masked
+from rla.training.losses import Correction, LossInputs, correction, k3
 
 
 def test_k3_is_zero_at_the_reference_and_positive_elsewhere() -> None:
@@ -35,7 +35,6 @@ def sampled_with_ratios(*values: float) -> LossInputs:
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        ("none", [1, 1, 1, 1]),
         ("token", [1.5, 0.5, 2.0, 3.0]),  # 4 is cut to 3
         ("reply", [0.75, 0.75, 3.0, 3.0]),  # 1.5 * 0.5; 2 * 4 is cut to 3
     ],
@@ -44,19 +43,6 @@ def test_the_sampler_is_corrected_up_to_the_cap(level: Correction, expected: lis
     factor = correction(sampled_with_ratios(1.5, 0.5, 2.0, 4.0), level=level, cap=3.0)
     assert factor.tolist() == pytest.approx(expected)
     assert not factor.requires_grad
-
-
-@pytest.mark.parametrize(
-    ("level", "low", "high", "expected"),
-    [
-        ("token", 0.4, 3.0, [False, True, False, True]),  # 0.3 is less than 0.4, 4 is more than 3
-        ("none", 0.4, 3.0, [False, True, False, True]),
-        ("token", 0.4, 0.0, [False, True, False, False]),
-        ("reply", 0.4, 3.0, [False, False, True, True]),  # 1.5 * 0.3 = 0.45; 2 * 4 = 8
-    ],
-)
-def test_extreme_ratios_are_masked(level: Correction, low: float, high: float, expected: list[bool]) -> None:
-    assert masked(sampled_with_ratios(1.5, 0.3, 2.0, 4.0), level=level, low=low, high=high).tolist() == expected
 
 
 @pytest.mark.parametrize("difference", [9999.0, 89.0, math.inf, math.nan])
@@ -73,4 +59,3 @@ def test_a_token_of_unknown_probability_leaves_the_correction_of_its_reply_alone
     sampled = torch.tensor([-9999.0, 0.0, 0.0, 0.0])
     given = replace(given, logp_sampled=sampled)
     assert correction(given, level="reply", cap=3.0).tolist() == pytest.approx([1.5, 1.5, 1.0, 1.0])
-    assert masked(given, level="reply", low=0.5, high=2.0).tolist() == [False] * 4

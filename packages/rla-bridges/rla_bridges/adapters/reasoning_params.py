@@ -36,7 +36,7 @@ def check_reasoning(config: Config) -> None:
     wanted: dict[str, tuple[object, tuple[object, ...]]] = {
         "policy.decoding": (config.policy.decoding, ("free",)),
         "policy.reply": (config.policy.reply, ("text", "tagged")),
-        "tasks.source": (config.tasks.source, ("builtin",)),
+        "tasks.path": (config.tasks.path, (None,)),
         "tasks.kinds": (config.tasks.kinds, ((),)),
         "tasks.test_kinds": (config.tasks.test_kinds, ((),)),
     }

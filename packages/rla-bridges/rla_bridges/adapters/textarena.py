@@ -177,10 +177,8 @@ class TextArena:
             raise UserError(
                 f"policy.{key} is {getattr(config.policy, key)}; set policy.{key}: {value}, or env.own.commands: true"
             )
-        if config.tasks.source != "builtin" or config.tasks.kinds or config.tasks.test_kinds:
-            raise UserError(
-                "textarena makes its own tasks, all of one kind; set tasks.source: builtin and no tasks.kinds"
-            )
+        if config.tasks.path or config.tasks.kinds or config.tasks.test_kinds:
+            raise UserError("textarena makes its own tasks, all of one kind; set no tasks.path and no tasks.kinds")
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
         own = _textarena_params(config)

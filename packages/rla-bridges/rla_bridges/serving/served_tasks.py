@@ -88,6 +88,6 @@ def served_tasks(
 def own_tasks(config: Config, split: str, note: Callable[[str], None] | None) -> list[Task]:
     """The tasks of a split as `rla make-tasks` makes them."""
     chosen = environment(config.env.name)
-    if config.tasks.source == "builtin":
+    if not config.tasks.path:
         return chosen.tasks(config, split=split, seed=config.seed)
     return need(chosen, Imports, "rla env serve").import_tasks(config, split=split, tell=note)

@@ -201,10 +201,6 @@ async def _prepare_seat(seat: Seat, wanted: Wanted, weights: str) -> None:
         log.info("%s: weights in place in %.2f s", wanted.model, time.perf_counter() - started)
     elif not seat.users:
         seat.engine.forget()
-    if wanted.config.backend == "transformers" and wanted.config.threads:
-        import torch
-
-        torch.set_num_threads(wanted.config.threads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

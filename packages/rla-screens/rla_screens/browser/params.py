@@ -65,8 +65,8 @@ def check_browser(config: Config) -> None:
         )
     if own.mode == "pixels":
         _check_pixels(config)
-    if config.tasks.source != "builtin":
-        raise UserError("env.name: browser makes its own tasks; set tasks.source: builtin")
+    if config.tasks.path:
+        raise UserError("env.name: browser makes its own tasks; leave tasks.path out")
 
 
 def _check_pixels(config: Config) -> None:

@@ -78,7 +78,7 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
         changes += [f"policy.max_tokens={reply}", f"judge.max_tokens={reply}"]
     for tokens in PASSES if machine.gpus else PASSES[-2:]:
         passes = [f"{name}.tokens_per_batch={tokens}" for name in TRAINED]
-        passes += [f"{name}.tokens_per_pass={tokens}" for name in TAUGHT]
+        passes += [f"warm_start.policy.tokens_per_pass={tokens}"]
         need, refusal = largest_training(pipeline, [*changes, *passes], shape, machine)
         if not refusal and need <= TRAINING_SHARE * room:
             break

@@ -216,11 +216,11 @@ def _warm_start_need(config: Config, models: Models, machine: Machine, guesses: 
     pretrained model, in the dtype of the loop's training.
     """
     own, length = config.warm_start, played(config, guesses, 1).length
-    sections = [("policy", models.policy, "policy"), ("expert", models.policy, "policy")]
+    sections = [("policy", models.policy), ("expert", models.policy)]
     if config.judge.enabled and config.judge.trains:
-        sections += [("reward", models.reward, "reward"), ("calibration", models.reward, "reward")]
+        sections += [("reward", models.reward), ("calibration", models.reward)]
     needs = []
-    for name, shape, settings in sections if own.enabled else ():
+    for name, shape in sections if own.enabled else ():
         sft = own.settings(name)
         if not sft.trains:
             continue
@@ -228,7 +228,7 @@ def _warm_start_need(config: Config, models: Models, machine: Machine, guesses: 
         longest = min(config.model.context, config.generator.context)
         most = min(max(sft.tokens_per_pass or bound, longest), sft.batch_size * longest)
         lora = config.taught_by_adapter("policy" if name in ("policy", "expert") else "rm")
-        recompute = "" if sft.gradient_checkpointing else f"warm_start.{settings}.gradient_checkpointing: true, or "
+        recompute = "" if sft.gradient_checkpointing else "warm_start.policy.gradient_checkpointing: true, or "
         trained = sft.updates(sft.examples) * sft.batch_size * length
         needs.append(
             _training_need(

@@ -1,7 +1,7 @@
 """Tokens, FLOPs and time of the stages of an iteration, from the parameters' limits and stated guesses.
 
     forward    2 (weights of the layers) per token, 2 H V per token with logits, 4 L Q per pair of tokens that attend
-    training   3 forward passes, one more with gradient checkpointing, one for each of reference and `old: trainer`
+    training   3 forward passes, one more with gradient checkpointing, one for the reference, one unless `old: sampler`
 
 The length of episodes is unknown before they are played: `Guesses` gives the average as shares of the limits.
 """
@@ -90,7 +90,7 @@ def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
 def training_flops(shape: ModelShape, tokens: Tokens, config: TrainConfig) -> float:
     """FLOPs of all updates of an iteration. Frozen weights have no gradient: two forward passes in place of three."""
     forward = inference_flops(shape, tokens)
-    once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old == "trainer")
-    scored = int(once) + int(config.old == "trainer")
+    once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old != "sampler")
+    scored = int(once) + int(config.old != "sampler")
     passes = (2 if config.lora.rank else 3) + config.gradient_checkpointing
     return forward * (passes * config.epochs + scored) if config.enabled else 0.0

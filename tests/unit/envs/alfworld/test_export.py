@@ -53,7 +53,7 @@ def test_without_the_extra_the_remedy_is_named(tmp_path: Path) -> None:
 def test_exported_tasks_are_imported_as_the_same_tasks(tmp_path: Path) -> None:
     tasks = builtin_tasks(seed=2, scenes=6, tasks_per_scene=1, size="tiny")
     assert export_games(tasks, tmp_path) == 6
-    config = TasksConfig(source="files", path=str(tmp_path))
+    config = TasksConfig(path=str(tmp_path))
     found = {task.task_id: task for task in imported_games(config, split="train")}
     assert set(found) == {task.task_id for task in tasks}
     for task in tasks:

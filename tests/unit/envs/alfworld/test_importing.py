@@ -42,7 +42,7 @@ def written(place: Path, task: Task) -> None:
 
 
 def config(folder: Path, *more: str) -> Config:
-    return load_config(None, ["env.name=alfworld", "tasks.source=files", f"tasks.path={folder}", *more])
+    return load_config(None, ["env.name=alfworld", f"tasks.path={folder}", *more])
 
 
 def scenes(chosen: Config, split: str) -> list[str]:
@@ -81,7 +81,7 @@ def test_a_room_without_games_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tasks.source=builtin", "env.own.held_out_rooms=[FloorPlan301]"], "built-in scenes are drawn anew"),
+        (["tasks.path=null", "env.own.held_out_rooms=[FloorPlan301]"], "built-in scenes are drawn anew"),
         (["tasks.test_splits=[valid_seen,held_out_rooms]"], "held_out_rooms is empty"),
         (["env.own.held_out_rooms=[FloorPlan301]", "tasks.train_split=held_out_rooms"], "cannot train"),
     ],

@@ -21,7 +21,7 @@ needs_data = pytest.mark.skipif(not (DATA / "json_2.1.1").is_dir(), reason="need
 
 
 def files(folder: Path, limit: int | None = None) -> TasksConfig:
-    return TasksConfig(source="files", path=str(folder), limit=limit)
+    return TasksConfig(path=str(folder), limit=limit)
 
 
 def kitchen(*placed: tuple[str, str]) -> PddlProblem:

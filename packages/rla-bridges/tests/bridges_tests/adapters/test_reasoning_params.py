@@ -29,7 +29,7 @@ def config(**sections: Any) -> Config:
     [
         ({"policy": {"decoding": "admissible"}}, 'policy.decoding is admissible; reasoning-gym needs "free"'),
         ({"policy": {"reply": "index"}}, 'policy.reply is index; reasoning-gym needs "text" or "tagged"'),
-        ({"tasks": {"source": "files", "path": "x"}}, 'tasks.source is files; reasoning-gym needs "builtin"'),
+        ({"tasks": {"path": "x"}}, "tasks.path is x; reasoning-gym needs null"),
         ({"tasks": {"kinds": ["gcd"]}}, "tasks.kinds is ('gcd',); reasoning-gym needs no kinds"),
     ],
 )

@@ -48,8 +48,8 @@ def test_games_are_checked_when_they_are_read(own: dict[str, Any], said: str) ->
     [
         ({"policy": {"decoding": "admissible"}}, "set policy.decoding: free, or env.own.commands: true"),
         ({"policy": {"reply": "index"}}, "set policy.reply: text or tagged, or env.own.commands: true"),
-        ({"tasks": {"kinds": ["x"]}}, "set tasks.source: builtin and no tasks.kinds"),
-        ({"tasks": {"source": "files", "path": "x"}}, "set tasks.source: builtin and no tasks.kinds"),
+        ({"tasks": {"kinds": ["x"]}}, "set no tasks.path and no tasks.kinds"),
+        ({"tasks": {"path": "x"}}, "set no tasks.path and no tasks.kinds"),
     ],
 )
 def test_what_does_not_go_with_a_game_is_refused(sections: dict[str, Any], said: str) -> None:

@@ -41,13 +41,14 @@ seed: 5
 env: {name: openenv, max_steps: 3, own: {select: listed}}
 tasks: {train_scenes: 2, test_scenes: 1, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
-generator: {backend: transformers, context: 2048, threads: 1}
+launch: {threads: 1}
+generator: {backend: transformers, context: 2048}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 48, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2}
 credit: {reward_model_band: [0.0, 1.0], policy_band: [-1, 2]}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 warm_start: {enabled: false}
 adaptation: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 3}

@@ -28,15 +28,15 @@ seed: 3
 env: {name: reasoning-gym, max_steps: 1, own: {id: chain_sum, level: 1}}
 tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 256}
-generator: {backend: transformers, context: 256, threads: 1}
+launch: {threads: 1}
+generator: {backend: transformers, context: 256}
 policy: {reply: text, history: full, decoding: free, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 adaptation: {max_tasks: 2}
 warm_start:
-  threads: 1
   policy: {examples: 8, steps: 2, batch_size: 4, noise: 0.2}
   reward: {examples: 8, steps: 2, batch_size: 4, noise: 0.1}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 1}

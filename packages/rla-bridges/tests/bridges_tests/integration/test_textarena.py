@@ -19,12 +19,13 @@ seed: 3
 env: {name: textarena, max_steps: 5, own: {id: GuessTheNumber-v0, commands: true}}
 tasks: {train_scenes: 4, test_scenes: 2, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
-generator: {backend: transformers, context: 512, threads: 1}
+launch: {threads: 1}
+generator: {backend: transformers, context: 512}
 policy: {reply: text, history: full, decoding: admissible, max_tokens: 8, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, votes: 4, max_tokens: 16, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 credit: {reward_model_band: [0.0, 1.0]}
 adaptation: {enabled: false}
 warm_start: {enabled: false}
@@ -51,7 +52,7 @@ def test_two_iterations_of_a_game_and_an_evaluation(rla: Rla, tmp_path: Path) ->
 
 
 def test_a_stage_that_textarena_has_no_ability_for_says_what_to_switch_off(rla: Rla, tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.replace("warm_start: {enabled: false}", "warm_start: {threads: 1}"))
+    (tmp_path / "params.yaml").write_text(PARAMS.replace("warm_start: {enabled: false}", "warm_start: {}"))
     stages(rla, "make-tasks", "init-model")
     code, _, error = rla("warm-start", "--run", "r")
     assert code == 2 and "Demonstrates" in error and "set warm_start.enabled: false" in error

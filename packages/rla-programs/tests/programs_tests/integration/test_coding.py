@@ -31,16 +31,16 @@ env:
   own: {prompt: published, tests: 4, execution: {backend: rlimits}}  # the programs are this test's own
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 512}
-generator: {backend: scripted, context: 512, threads: 1}
+launch: {threads: 1}
+generator: {backend: scripted, context: 512}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 96, temperature: 1.0}
 judge: {prompt: plain, decoding: free, votes: 5, max_tokens: 24, temperature: 1.0}
 rollout: {tasks_per_iteration: 4, rollouts_per_task: 4}
 credit: {step_weight: 0.5, policy_band: [0.2, 0.8]}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 adaptation: {max_tasks: 2}
 warm_start:
-  threads: 1
   policy: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
   reward: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
 evaluation: {rollouts_per_task: 4, temperature: 1.0, max_steps: 1}

@@ -23,7 +23,8 @@ seed: 5
 env: {name: sums, max_steps: 4}
 tasks: {train_scenes: 5, test_scenes: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 256}
-generator: {threads: 1}
+launch: {threads: 1}
+launch: {threads: 1}
 policy: {reply: text, history: full}
 adaptation: {enabled: false}
 judge: {enabled: false}
@@ -31,7 +32,6 @@ collect: {episodes: 4}
 warm_start:
   conversations: collected
   policy: {steps: 0, epochs: 2, batch_size: 2, packing: true, lr: 1.0e-3}
-  threads: 1
 """
 
 

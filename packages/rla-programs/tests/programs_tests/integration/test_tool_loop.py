@@ -31,15 +31,15 @@ env:
   own: {format: FORMAT, execution: {backend: rlimits, wall_s: 30.0}}  # the programs are the teacher's
 tasks: {kinds: [arithmetic, powers], train_scenes: 6, test_scenes: 2, tasks_per_scene: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 2048}
-generator: {backend: scripted, context: 2048, threads: 1}
+launch: {threads: 1}
+generator: {backend: scripted, context: 2048}
 policy: {reply: text, repeat_task: false, history: full, decoding: free, max_tokens: 256, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 24, temperature: 1.0}
 rollout: {tasks_per_iteration: 3, rollouts_per_task: 4}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 adaptation: {max_tasks: 2}
 warm_start:
-  threads: 1
   policy: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
   reward: {examples: 4, steps: 1, batch_size: 2, noise: 0.5}
 evaluation: {rollouts_per_task: 2, temperature: 1.0, max_steps: 4}

@@ -29,7 +29,7 @@ from tests.unit.training.builders import reward  # noqa: E402
 
 PROGRAMS = ("print(6 * 7)", "print('a' * 300)", "print(undefined)")
 RESULTS = ("42", "a" * 300, "NameError")
-ENGINE = GeneratorConfig(max_sequences=4, context=4096, threads=1)
+ENGINE = GeneratorConfig(max_sequences=4, context=4096)
 TEMPERATURE = 0.8
 
 

@@ -22,7 +22,7 @@ pytestmark = [
 VALUES = (
     *("model.hidden_size=128", "model.heads=4", "model.intermediate_size=128"),
     *("policy.temperature=0.01", "judge.temperature=0.01", "evaluation.temperature=0"),
-    *("generator.enforce_eager=true", "generator.dtype=float32", "generator.max_sequences=16"),
+    *("generator.dtype=float32", "generator.max_sequences=16"),
 )
 
 

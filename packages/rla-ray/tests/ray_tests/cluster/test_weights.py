@@ -35,7 +35,7 @@ from tests.unit.training.builders import tiny_model
 def test_a_node_without_the_run_folder_is_sent_the_files(tmp_path: Path, nodes: Nodes, ray: Any) -> None:
     model = tiny_model(tmp_path / "here" / "model", seed=3)
     digest, away = weights_of(str(model)), tmp_path / "away" / "model"
-    own = GeneratorConfig(context=64, threads=1, max_sequences=2)
+    own = GeneratorConfig(context=64, max_sequences=2)
     on_cluster = replace(own, backend="ray", own=RayEngines(engine="transformers", replicas=1))
     (engine,) = stood_engines(ray, on_cluster)
     wanted = Wanted(model=str(away), config=own, stop_ids=(0,), seed=0)

@@ -19,8 +19,8 @@ from tests.integration.pipelines import PARAMS, contents, environment, make_pipe
 pytestmark = pytest.mark.slow
 
 COMMAND = ("rla", "run", "--iterations", "2", "--run", "runs/t")
-OWN = "generator: {backend: scripted, context: 512, threads: 1}"
-ON_RAY = "generator: {backend: ray, context: 512, threads: 1, own: {engine: scripted, replicas: 3, patience: 120}}"
+OWN = "generator: {backend: scripted, context: 512}"
+ON_RAY = "generator: {backend: ray, context: 512, own: {engine: scripted, replicas: 3, patience: 120}}"
 DEADLINE = 900.0
 
 

@@ -44,7 +44,7 @@ RUN = (
     ),
     *("rollout.tasks_per_iteration=16", "rollout.rollouts_per_task=4", "train_policy.kl_coef=0.0"),
     *("adaptation.enabled=false", "credit.judged=step", "credit.policy_band=[-1, 2]"),
-    *("generator.threads=1", "train_policy.threads=1", "train_policy.updates=1"),
+    *("launch.threads=1", "train_policy.updates=1"),
 )
 
 

@@ -94,7 +94,7 @@ def test_one_list_gives_each_task_to_one_side_and_two_lists_give_all(tmp_path: P
             (tmp_path / folder / "os" / f"{number}.json").write_text(json.dumps(PLAIN | {"id": str(number)}))
 
     def ids_of(split: str, *overrides: str) -> set[int]:
-        given = ["env.name=desktop", "policy.history=window", "tasks.source=files", f"tasks.path={tmp_path}/train"]
+        given = ["env.name=desktop", "policy.history=window", f"tasks.path={tmp_path}/train"]
         tasks = Desktop().import_tasks(load_config(None, [*given, *overrides]), split=split)
         return {int(scenario_of(task).id) for task in tasks}
 

@@ -21,13 +21,14 @@ tasks: {kinds: [text], train_scenes: 2, test_scenes: 1, tasks_per_scene: 1}
 model:
   {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 768,
    vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 8, most_tokens: 64}}
-generator: {context: 768, threads: 1, max_sequences: 8}
+launch: {threads: 1}
+generator: {context: 768, max_sequences: 8}
 policy: {reply: text, history: window, images: 1, decoding: free, max_tokens: 6, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 24, temperature: 1.0, votes: 2}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 2, concurrency: 2}
 credit: {reward_model_band: [-1, 2], policy_band: [-1, 2]}
-train_policy: {lr: 1.0e-3, updates: 1, threads: 1}
-train_rm: {lr: 1.0e-3, updates: 1, threads: 1}
+train_policy: {lr: 1.0e-3, updates: 1}
+train_rm: {lr: 1.0e-3, updates: 1}
 adaptation: {enabled: true, alpha_low: 0.2, alpha_high: 0.8, max_tasks: 1, proposals_per_task: 2}
 warm_start: {enabled: false}
 guards: {stop: []}

@@ -89,14 +89,14 @@ RECIPE = """
 env: {name: alfworld, max_steps: 20, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 8, test_scenes: 2, tasks_per_scene: 1}
 model: {context: 1024}
-generator: {context: 1024, max_sequences: 8, threads: 1}
+launch: {threads: 1}
+generator: {context: 1024, max_sequences: 8}
 policy: {reply: text, decoding: admissible, temperature: 1.0, max_tokens: 16}
 judge: {prompt: plain, decoding: admissible, temperature: 1.0, max_tokens: 6}
 rollout: {tasks_per_iteration: 2, rollouts_per_task: 4}
-train_policy: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, threads: 2, zero_advantage: count}
-train_rm: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, threads: 2, zero_advantage: count, max_samples: 24}
+train_policy: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, zero_advantage: count}
+train_rm: {updates: 2, tokens_per_batch: 1024, lr: 1.0e-6, max_samples: 24}
 warm_start:
-  threads: 1
   policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-5}
   reward: {examples: 1, steps: 1, batch_size: 1, lr: 1.0e-5}
 adaptation: {enabled: false}
@@ -177,7 +177,6 @@ def main() -> None:
         max_tokens=chosen.length,
         gradient_checkpointing=chosen.checkpointing,
         lora=LoraConfig(rank=chosen.rank),
-        threads=1,
     )
     measure = measured_stage if chosen.rank else measured
     measure(SHAPES["tiny"], config, length=chosen.length)  # imports what the first update imports

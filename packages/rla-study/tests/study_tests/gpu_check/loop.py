@@ -38,7 +38,7 @@ ON_A_GPU = (
     *("generator.dtype=bfloat16", "generator.max_sequences=128", "train_policy.dtype=bfloat16"),
     *("train_rm.dtype=bfloat16", "train_policy.tokens_per_batch=32768", "train_rm.tokens_per_batch=32768"),
     *("tasks.train_scenes=400", "rollout.tasks_per_iteration=16", "rollout.rollouts_per_task=8"),
-    *("warm_start.policy.tokens_per_pass=16384", "warm_start.reward.tokens_per_pass=16384"),
+    "warm_start.policy.tokens_per_pass=16384",
     *("warm_start.policy.examples=1600", "warm_start.policy.steps=150"),
     *("warm_start.reward.examples=480", "warm_start.reward.steps=60"),
     *("evaluation.rollouts_per_task=2", "evaluation.probe_tasks=0"),

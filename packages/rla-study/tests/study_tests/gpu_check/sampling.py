@@ -117,9 +117,8 @@ def logprobs(call: Call) -> None:
         found, _ = asyncio.run(replies(engine, prompts, tokens=reply))
         rows = [sequence(prompt, one) for prompt, one in zip(prompts, found, strict=True)]
         sampled = torch.tensor([value for row in rows for value in row.logp])
-        for trainer in ("float32", "bfloat16", "bfloat16, output layer in float32"):
-            mixed, head = trainer != "float32", trainer.endswith("float32") and trainer != "float32"
-            gap = (scored(model, rows, device=call.device, mixed=mixed, fp32_head=head) - sampled).abs()
+        for trainer in ("float32", "bfloat16"):
+            gap = (scored(model, rows, device=call.device, mixed=trainer == "bfloat16") - sampled).abs()
             call.add(
                 model=name,
                 sampler=str(dtype).rpartition(".")[2],
@@ -141,9 +140,9 @@ def sequence(prompt: list[int], reply: Completion) -> TrainingSequence:
 
 
 @torch.no_grad()
-def scored(model: Any, rows: list[TrainingSequence], *, device: str, mixed: bool, fp32_head: bool) -> Tensor:
+def scored(model: Any, rows: list[TrainingSequence], *, device: str, mixed: bool) -> Tensor:
     """By the trainer, as its updates do it: packed where the model takes that."""
-    scorer = TokenScorer(model, temperature=1.0, mixed=mixed, fp32_head=fp32_head)
+    scorer = TokenScorer(model, temperature=1.0, mixed=mixed)
     logp, _ = scorer(collate(rows, device=torch.device(device), packed=scorer.packs))
     return logp.float().cpu()
 

@@ -22,7 +22,7 @@ from study_tests.bench.peer.plan import Arm, Cell, Point, Spent
 EVERYONE = (
     "policy.decoding=free",
     "guards.stop=[]",  # TRL plays on, whatever it reads
-    *(f"{section}.threads=1" for section in ("generator", "train_policy", "train_rm", "warm_start")),
+    "launch.threads=1",
     "tracking.trackers=[]",
 )
 OUTCOMES_ALONE = (
