@@ -29,7 +29,7 @@ from rla.pipeline.run import BRIEF, LOOP
 from rla.processes import rank
 from rla.store.digests import digest
 from rla.store.record import MANIFEST
-from rla.store.texts import duration
+from rla.text import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

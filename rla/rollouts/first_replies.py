@@ -26,8 +26,7 @@ from rla.pipeline.context import StageContext
 from rla.store.layout import SPLITS, artifact
 from rla.store.record import is_complete
 from rla.store.records import Step, StepScore
-from rla.store.texts import counted
-from rla.text import one_line, open_thought, printable
+from rla.text import counted, one_line, open_thought, printable
 
 if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat

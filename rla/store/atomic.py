@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.texts import whole_text
+from rla.text import whole_text
 
 
 def write_atomic(

@@ -38,7 +38,7 @@ from rla.config.schema import differences_text, parameter_differences, shown_val
 from rla.errors import UserError
 from rla.store.atomic import Slice, json_text, slices, write_content, write_text
 from rla.store.layout import making_call, rerun
-from rla.store.texts import counted
+from rla.text import counted
 
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"

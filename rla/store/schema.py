@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from rla.errors import UserError
 from rla.plugins import loaded_path, registered
 from rla.store.layout import rerun, resource
-from rla.store.texts import whole_texts
+from rla.text import whole_texts
 
 GROUP = "rla.schemas"
 SCALARS = {"string": pa.string(), "boolean": pa.bool_(), "integer": pa.int32(), "number": pa.float64()}

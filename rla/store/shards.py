@@ -51,7 +51,7 @@ from rla.store.record import (
 )
 from rla.store.removing import refuse_others, remove_file
 from rla.store.schema import arrow_schema, load_schema, to_table
-from rla.store.texts import counted
+from rla.text import counted
 
 KIND, VERSION, ORIGIN, GROUP, KEYS = "rla_kind", "rla_schema_version", "rla_origin", "rla_group", "rla_keys"
 RECORDED = ("schema_version", "config_digest", "input_digests")  # keys that hardly anybody else's record has

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": {"errors"},
     "seeds": set(),
     "text": set(),
-    "store": {"errors", "plugins", "rla", "config"},  # YAML, the version
+    "store": {"errors", "plugins", "rla", "text", "config"},  # YAML, the version
     "config": {"errors", "plugins", "rla"},
     "processes": DATA,
     "credit": {"config"},

@@ -33,7 +33,7 @@ from rla.rollouts.labels import LABELS
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.record import read_json
 from rla.store.records import StopReason
-from rla.store.texts import counted, duration
+from rla.text import counted, duration
 from rla_study.planning.before import foreseen
 
 ENDS = 2  # steps shown from the beginning and from the end of an episode

@@ -21,7 +21,7 @@ from rla.pipeline.finished import (
 )
 from rla.store.layout import artifact
 from rla.store.removing import pruned_parts
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from rla.training.checkpoints import open_to_train
 from tests.unit.builders import configured
 from tests.unit.pipeline.run_records import evaluate, finished_run, parts, record

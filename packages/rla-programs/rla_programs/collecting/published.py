@@ -27,7 +27,7 @@ from rla_bridges.lenient_json import lenient_loads
 from rla.errors import UserError
 from rla.store.reading import column_batches, most_bytes, opened_part
 from rla.store.record import MANIFEST, STARTED
-from rla.store.texts import whole_text, whole_texts
+from rla.text import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
