@@ -1,4 +1,4 @@
-"""Texts: of models, compared as they look, made fit to be printed and to be stored, and without thoughts; and numbers as
+"""Texts of models: compared as they look, made fit to be printed and to be stored, and without thoughts. And numbers as
 people read them.
 
 A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.

@@ -27,8 +27,7 @@ from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.pipeline.run import BRIEF, LOOP
 from rla.processes import rank
-from rla.store.digests import digest
-from rla.store.record import MANIFEST
+from rla.store.record import MANIFEST, digest
 from rla.text import duration
 
 if TYPE_CHECKING:

@@ -34,9 +34,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.store.digests import KEY, Records, read_records
 from rla.store.layout import making_call
-from rla.store.record import MIB, optional_json, read_json, read_regular, refuse_irregular, refuse_other_version
+from rla.store.record import (
+    KEY,
+    MIB,
+    Records,
+    optional_json,
+    read_json,
+    read_records,
+    read_regular,
+    refuse_irregular,
+    refuse_other_version,
+)
 from rla.store.removing import MODEL, STATE, bring_back, pruned_parts, refuse_pruned
 
 if TYPE_CHECKING:

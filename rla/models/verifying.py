@@ -16,9 +16,21 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST, OVER, AdapterBase, base_of, has_weights
 from rla.models.load import write_merged
-from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
 from rla.store.layout import making_call
-from rla.store.record import CHECKSUM, PARAMETERS, optional_json, sealed, unlike_text
+from rla.store.record import (
+    CHECKSUM,
+    FILES,
+    KEY,
+    PARAMETERS,
+    below,
+    joint_digest,
+    optional_json,
+    read_records,
+    record_files,
+    sealed,
+    unlike_text,
+    verify_recorded,
+)
 from rla.store.removing import ADAPTER_PART, MODEL, PARTS, RecordBeside, building, refuse_unlike, settle, take_place
 
 REMAKE = "call `rla init-model --overwrite`"

@@ -35,9 +35,8 @@ from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
-from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
-from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record, read_regular
+from rla.store.record import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record, read_regular
 from rla.store.removing import PARTS, PRUNED, STATE, pruned_parts
 
 RECORD = "checkpoint.json"

@@ -23,7 +23,6 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
-from rla.store.digests import digest
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.reading import read_manifest, read_rows
 from rla.store.record import (
@@ -31,6 +30,7 @@ from rla.store.record import (
     PARAMETERS,
     STARTED,
     Origin,
+    digest,
     is_complete,
     optional_record,
     run_config_path,

@@ -24,9 +24,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
-from rla.store.digests import UnreadableFile, file_digest
 from rla.store.layout import rerun
-from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular, unfinished
+from rla.store.record import (
+    MANIFEST,
+    UnreadableFile,
+    checked_manifest,
+    file_digest,
+    optional_record,
+    refuse_irregular,
+    unfinished,
+)
 from rla.store.records import Status, Task
 from rla.store.schema import arrow_schema, check_columns, check_rows, load_schema
 

@@ -33,7 +33,6 @@ from rla import __version__
 from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, lock_folder, slices, unwritable, write_atomic
-from rla.store.digests import UnreadableFile, file_digest
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
@@ -41,7 +40,9 @@ from rla.store.record import (
     MANIFEST,
     STARTED,
     Origin,
+    UnreadableFile,
     checked_manifest,
+    file_digest,
     optional_json,
     optional_record,
     read_regular,

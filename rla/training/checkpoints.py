@@ -45,8 +45,19 @@ from rla.models.verifying import (
     verify_parts,
 )
 from rla.store.atomic import write_json
-from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
-from rla.store.record import PARAMETERS, read_json, sealed, unlike_text
+from rla.store.record import (
+    FILES,
+    PARAMETERS,
+    Records,
+    below,
+    joint_digest,
+    read_json,
+    read_records,
+    record_files,
+    sealed,
+    unlike_text,
+    write_records,
+)
 from rla.store.removing import MODEL, PARTS, PRUNED, STATE, building, refuse_pruned, refuse_unlike, settle, take_place
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 
 from rla import __version__
 from rla.errors import UserError
-from rla.store.digests import record_files, write_records
-from rla.store.record import sealed
+from rla.store.record import record_files, sealed, write_records
 from rla.store.removing import take_place
 from rla.training.checkpoints import checkpoint_file, finished_checkpoint
 

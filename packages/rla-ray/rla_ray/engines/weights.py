@@ -20,7 +20,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.models.load import merged_folder
 from rla.models.verifying import origin_record
-from rla.store.digests import FILES
+from rla.store.record import FILES
 from rla_ray.engines.seats import weights_of
 
 KEPT = 4  # models that a node keeps on disk
