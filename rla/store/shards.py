@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from rla import __version__
 from rla.config.schema import shown_value
 from rla.errors import UserError
-from rla.store.atomic import WHOLE, Slice, lock_folder, slices, unwritable, write_atomic
+from rla.store.atomic import WHOLE, Slice, lock_folder, refuse_others, remove_file, slices, unwritable, write_atomic
 from rla.store.layout import rerun
 from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.record import (
@@ -50,7 +50,6 @@ from rla.store.record import (
     slice_manifests,
     write_record,
 )
-from rla.store.removing import refuse_others, remove_file
 from rla.store.schema import arrow_schema, load_schema, to_table
 from rla.text import counted
 

@@ -8,7 +8,7 @@ KL to them:
     start of a run     no state, like a plain model folder: a warm start, or a model that was carried over
 
 A checkpoint is written whole or not at all. One that is replaced stays, with its own record, until the new one is
-complete (`rla.store.removing`).
+complete (`rla.store.atomic`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from rla.models.checkpoint import (
     HISTORY,
     MANIFEST,
     METRICS,
+    MODEL,
+    PARTS,
+    PRUNED,
     REFERENCE,
+    STATE,
     VERSION,
     Checkpoint,
     base_of,
     has_weights,
     open_checkpoint,
+    refuse_pruned,
     write_base,
 )
 from rla.models.verifying import (
@@ -44,7 +49,7 @@ from rla.models.verifying import (
     model_records,
     verify_parts,
 )
-from rla.store.atomic import write_json
+from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.record import (
     FILES,
     PARAMETERS,
@@ -58,7 +63,6 @@ from rla.store.record import (
     unlike_text,
     write_records,
 )
-from rla.store.removing import MODEL, PARTS, PRUNED, STATE, building, refuse_pruned, refuse_unlike, settle, take_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,7 +81,7 @@ def finished_checkpoint(
     With `overwrite` one of another origin may be replaced, and stays until the new one is complete. Raises UserError
     for one of another origin otherwise, for a folder without a record, and for one with foreign files.
     """
-    settle(out, checkpoint_file)  # a killed call may have begun to replace it
+    settle(out)  # a killed call may have begun to replace it
     manifest = out / MANIFEST
     if not manifest.exists():
         refuse_existing(out)
@@ -255,7 +259,7 @@ def _finish(
     (partial / MANIFEST).write_text(json.dumps(sealed(content), indent=2) + "\n")
     write_json(partial / METRICS, dict(metrics))
     _flush(*partial.rglob("*"), partial)
-    take_place(partial, out, checkpoint_file)
+    take_place(partial, out, checkpoint_file(out))
     _flush(out.parent)
 
 

@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "envs": DATA | {"processes", "credit", "metrics", "models", "pictures"},
     "llm": DATA | {"processes", "models", "pictures"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm", "pictures"},
-    "pipeline": DATA | {"envs", "processes"},
+    "pipeline": DATA | {"envs", "models", "processes"},
     "tracking": DATA | {"processes"},
     "rollouts": WORK,
     "training": WORK | {"tracking"},
