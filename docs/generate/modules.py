@@ -28,7 +28,6 @@ PAGES = {
             "rla.store.layout",
             "rla.store.record",
             "rla.store.shards",
-            "rla.store.frames",
             "rla.store.reading",
         ),
     ),

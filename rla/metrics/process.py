@@ -29,8 +29,7 @@ import polars as pl
 
 from rla.errors import UserError
 from rla.metrics.intervals import Interval, Shares, change_of_two_shares, clustered, joined_shares, two_shares
-from rla.store.frames import read_iteration
-from rla.store.reading import read_manifest
+from rla.store.reading import read_iteration, read_manifest
 from rla.store.record import digest, read_json
 
 Metrics = dict[str, float | int | None]

@@ -65,9 +65,7 @@ class ImageShard:
 
     def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write the images of a group, after removing earlier trajectories, which would name lost images."""
-        if self._writer.complete:  # a call ended between the two manifests, and its trajectories were then damaged
-            self._writer.reopen()
-        self._trajectories.clear()
+        self._trajectories.begin()
         self._writer.write(group, rows)
 
     def forget(self, group: int) -> None:

@@ -65,8 +65,8 @@ def test_the_next_stage_is_told_which_slice_is_missing(rla: Rla) -> None:
     assert rla("rollout", "--run", "r", "--slice", "1/2")[0] == 0
     code, _, error = rla("score-steps", "--run", "r")
     assert code == 2 and "no manifest of slice 2/2" in error
-    code, _, error = rla("rollout", "--run", "r", "--slice", "1/3")
-    assert code == 2 and "begun in 2 slices, this call would make 3" in error
+    code, said, _ = rla("rollout", "--run", "r", "--slice", "1/3")
+    assert code == 0 and "missing slices: 2/3, 3/3" in said
     code, _, error = rla("rollout", "--run", "r", "--slice", "3/2")
     assert code == 2 and "--slice 3/2: expected i/n" in error
     code, _, error = rla("rollout", "--run", "r", "--slice", "2/2", "--workers", "2")

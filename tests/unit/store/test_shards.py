@@ -110,6 +110,7 @@ def test_a_shard_of_another_version_is_refused_or_made_anew(tmp_path: Path) -> N
 def test_records_hold_the_parameters(tmp_path: Path) -> None:
     origin = replace(ORIGIN, parameters={"seed": 0, "env": {"name": "e"}})
     writer = ShardWriter(tmp_path / "x", "tasks", origin)
+    writer.begin()
     assert read_json(tmp_path / "x" / STARTED)["parameters"] == origin.parameters
     writer.finish()
     assert read_manifest(tmp_path / "x")["parameters"] == origin.parameters
@@ -190,5 +191,5 @@ def test_shards_that_are_refused_together_begin_none(tmp_path: Path) -> None:
     outputs = [Output(folder=tmp_path / name, kind="tasks", rows=[task("t1").row()]) for name in ("first", "second")]
     with pytest.raises(UserError, match="second: made with another config_digest"):
         write_shards(outputs, replace(ORIGIN, config="c2"))
-    assert list((tmp_path / "first").iterdir()) == []
+    assert not (tmp_path / "first").exists()
     write_shards(outputs[:1], ORIGIN)
