@@ -26,7 +26,7 @@ PAGES = {
             "rla.store",
             "rla.store.records",
             "rla.store.layout",
-            "rla.store.record",
+            "rla.store.manifest",
             "rla.store.shards",
             "rla.store.reading",
         ),

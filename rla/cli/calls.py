@@ -54,7 +54,7 @@ from rla.processes import (
     world,
 )
 from rla.store.atomic import WHOLE, lock_outputs, write_json
-from rla.store.record import (
+from rla.store.manifest import (
     STARTED,
     check_run_version,
     is_complete,

@@ -27,7 +27,7 @@ from rla.pipeline.context import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.pipeline.run import BRIEF, LOOP
 from rla.processes import rank
-from rla.store.record import MANIFEST, digest
+from rla.store.manifest import MANIFEST, digest
 from rla.text import duration
 
 if TYPE_CHECKING:

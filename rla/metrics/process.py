@@ -29,8 +29,8 @@ import polars as pl
 
 from rla.errors import UserError
 from rla.metrics.intervals import Interval, Shares, change_of_two_shares, clustered, joined_shares, two_shares
+from rla.store.manifest import digest, read_json
 from rla.store.reading import read_iteration, read_manifest
-from rla.store.record import digest, read_json
 
 Metrics = dict[str, float | int | None]
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from rla.errors import UserError
 from rla.store.atomic import bring_back
 from rla.store.layout import making_call
-from rla.store.record import (
+from rla.store.manifest import (
     KEY,
     MIB,
     Records,

@@ -18,7 +18,7 @@ from rla.models.checkpoint import ADAPTER, MANIFEST, MODEL, OVER, PARTS, Adapter
 from rla.models.load import write_merged
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.layout import making_call
-from rla.store.record import (
+from rla.store.manifest import (
     CHECKSUM,
     FILES,
     KEY,

@@ -37,7 +37,7 @@ from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact, further_splits
-from rla.store.record import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record, read_regular
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record, read_regular
 
 RECORD = "checkpoint.json"
 BOTH = ("trajectories", "scores", "verdicts")

@@ -23,8 +23,7 @@ from rla.pipeline.context import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.layout import artifact, held_out_root, made_together, making_call
-from rla.store.reading import read_manifest, read_rows
-from rla.store.record import (
+from rla.store.manifest import (
     MANIFEST,
     PARAMETERS,
     STARTED,
@@ -36,6 +35,7 @@ from rla.store.record import (
     slice_manifests,
     write_run_config,
 )
+from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter
 
 ORIGIN = ("config_digest", "input_digests", "seed")

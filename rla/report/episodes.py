@@ -26,8 +26,8 @@ from rla.pictures.prompts import DrawsActions
 from rla.pictures.shard import images_of_part, named_images
 from rla.rollouts.labels import LABELS, labels_in
 from rla.store.layout import artifact, held_out_root, numbered_folders
+from rla.store.manifest import is_complete
 from rla.store.reading import part_rows, read_judgements, read_table, shard_parts, stream_placed_rows, stream_rows
-from rla.store.record import is_complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_splits
 from rla.report.episodes import Played, episode_frame
 from rla.store.layout import PATHS, SPLITS, UNTRAINED, artifact, further_splits
+from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
 from rla.store.reading import read_judgements
-from rla.store.record import is_complete, read_json, read_run_config, run_config_path
 from rla.store.records import StopReason
 from rla.text import duration
 

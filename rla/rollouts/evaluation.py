@@ -35,8 +35,8 @@ from rla.rollouts.scores import finish_scores, score_played
 from rla.seeds import derive
 from rla.store.atomic import lock_outputs, write_json
 from rla.store.layout import artifact, held_out_root
+from rla.store.manifest import is_complete
 from rla.store.reading import read_episodes, read_judgements, read_rows, read_tasks
-from rla.store.record import is_complete
 from rla.store.records import Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
 

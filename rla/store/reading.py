@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from rla.errors import UserError
 from rla.store.layout import rerun
-from rla.store.record import (
+from rla.store.manifest import (
     MANIFEST,
     UnreadableFile,
     checked_manifest,

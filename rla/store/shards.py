@@ -42,8 +42,7 @@ from rla.store.atomic import (
     unwritable,
     write_atomic,
 )
-from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
-from rla.store.record import (
+from rla.store.manifest import (
     CHECKSUM,
     MANIFEST,
     STARTED,
@@ -57,6 +56,7 @@ from rla.store.record import (
     slice_manifests,
     write_record,
 )
+from rla.store.reading import check_parts, group_of, opened_part, read_part, shard_parts
 from rla.store.schema import load_schema, to_table
 from rla.text import counted
 

@@ -50,7 +50,7 @@ from rla.models.verifying import (
     verify_parts,
 )
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
-from rla.store.record import (
+from rla.store.manifest import (
     FILES,
     PARAMETERS,
     Records,

@@ -17,8 +17,8 @@ import yaml
 
 from rla.config import apply_overrides
 from rla.store.layout import resource
+from rla.store.manifest import digest
 from rla.store.reading import read_rows
-from rla.store.record import digest
 from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import environment
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rla.store.layout import resource
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES

@@ -31,7 +31,7 @@ from rla.report.render import draw, terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
 from rla.store.layout import UNTRAINED, artifact
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 from rla.store.records import StopReason
 from rla.text import counted, duration
 from rla_study.planning.before import foreseen

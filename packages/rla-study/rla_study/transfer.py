@@ -78,7 +78,7 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
     is left out.
     """
     from rla.store.atomic import lock_outputs
-    from rla.store.record import STARTED
+    from rla.store.manifest import STARTED
 
     def read(place: Any, *keys: str) -> list[bytes]:
         return [place.cat_file(key) if place.exists(key) else b"" for key in keys]

@@ -10,7 +10,7 @@ import pytest
 from rla.errors import UserError
 from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
 from rla.store.layout import artifact, made_together
-from rla.store.record import MANIFEST, STARTED, digest, is_complete, optional_record
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_record
 from rla.store.shards import Origin, Output, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 

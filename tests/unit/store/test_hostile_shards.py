@@ -16,6 +16,7 @@ import pytest
 from rla.errors import UserError
 from rla.store import reading
 from rla.store.atomic import Slice
+from rla.store.manifest import MANIFEST
 from rla.store.reading import (
     DEEPEST,
     nested_too_deeply,
@@ -26,7 +27,6 @@ from rla.store.reading import (
     stream_rows,
     tasks_by_id,
 )
-from rla.store.record import MANIFEST
 from rla.store.schema import arrow_schema
 from rla.store.shards import Origin, ShardWriter, part_entry, write_shard
 from tests.unit.builders import score, task, trajectory

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST, STARTED
 from rla.store.shards import Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows, stream_rows
-from rla.store.record import MANIFEST
 from rla.store.shards import ShardWriter, write_shard
 from tests.unit.builders import trajectory
 from tests.unit.store.shard_damage import (

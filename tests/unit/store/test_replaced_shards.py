@@ -8,8 +8,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.atomic import Slice
+from rla.store.manifest import STARTED
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import STARTED
 from rla.store.shards import ShardWriter
 from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of, slice_of_two
 

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, slices
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, STARTED
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of, rows_of
 

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, STARTED, digest, read_json
 from rla.store.reading import read_manifest, read_rows, verify_shard
-from rla.store.record import MANIFEST, STARTED, digest, read_json
 from rla.store.shards import Origin, Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record

@@ -10,8 +10,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, slices
+from rla.store.manifest import STARTED, digest, read_json
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import STARTED, digest, read_json
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import edit_record

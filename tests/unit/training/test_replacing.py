@@ -11,7 +11,7 @@ import pytest
 from rla import __version__
 from rla.errors import UserError
 from rla.store.atomic import take_place
-from rla.store.record import record_files, sealed, write_records
+from rla.store.manifest import record_files, sealed, write_records
 from rla.training.checkpoints import checkpoint_file, finished_checkpoint
 
 OURS, OTHER = {"origin": {"seed": 1}}, {"origin": {"seed": 2}}

@@ -25,8 +25,8 @@ from typing import Any
 from rla_bridges.lenient_json import lenient_loads
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import column_batches, opened_part
-from rla.store.record import MANIFEST, STARTED
 from rla.text import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 

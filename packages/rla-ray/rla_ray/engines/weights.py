@@ -19,7 +19,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.models.load import merged_folder
-from rla.store.record import FILES
+from rla.store.manifest import FILES
 from rla_ray.engines.seats import weights_of
 
 KEPT = 4  # models that a node keeps on disk

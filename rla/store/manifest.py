@@ -1,4 +1,4 @@
-"""Records: JSON files that name the kind of the data next to them, its files and its origin.
+"""Manifests and other records: JSON files that name the kind of the data next to them, its files and its origin.
 
 The records of a shard folder lie in Parquet files without rows, so that programs that read Parquet open the folder:
 
