@@ -15,7 +15,7 @@ from typing import Any
 from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline.context import StageContext, implementation
-from rla.pipeline.origins import counts_of, divided, origin, policy_of, slice_of
+from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, slice_of
 from rla.rollouts.evaluation import (
     add_further,
     evaluated_splits,
@@ -60,7 +60,8 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
     images = image_shard(ctx, writer)
-    if not (writer.complete or divided(ctx, writer, check=partial(verified_once, ctx.config.generator, policy))):
+    check = partial(verified_once, ctx.config.generator, policy)
+    if not (writer.complete or made_by_workers(ctx, writer, check=check)):
         own = replace(ctx, config=evaluating(ctx.config))
         play_shard(own, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
         if not writer.complete:  # the last slice measures

@@ -8,7 +8,7 @@ from typing import Any
 from rla.adaptation.selection import tasks_and_reserve
 from rla.llm.factory import verified_once
 from rla.pipeline.context import StageContext
-from rla.pipeline.origins import counts_of, divided, origin, policy_of, pool_of, slice_of
+from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, pool_of, slice_of
 from rla.rollouts.play import image_shard, play_shard
 from rla.seeds import derive
 from rla.store.reading import read_candidates, read_tasks
@@ -28,7 +28,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     images = image_shard(ctx, writer)
     check = partial(verified_once, ctx.config.generator, policy)
-    if not (writer.complete or divided(ctx, writer, check=check)):
+    if not (writer.complete or made_by_workers(ctx, writer, check=check)):
         count = ctx.config.rollout.rollouts_per_task
         play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration, reserve=reserve, images=images)
     return {"trajectories": str(folder), **counts_of(writer)}

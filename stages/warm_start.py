@@ -6,8 +6,7 @@ from typing import Any
 
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, policy_of, pool_of
-from rla.store.digests import digest
-from rla.store.record import read_json
+from rla.store.manifest import digest, read_json
 from rla.training.checkpoints import finished_checkpoint
 from rla.training.warm_start import given_examples, needs_agent, warm_start_model
 

@@ -39,8 +39,8 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.layout import artifact, held_out_root
+from rla.store.manifest import is_complete
 from rla.store.reading import TASK_FIELDS, as_task, part_rows, read_tasks
-from rla.store.record import is_complete
 from rla.store.records import Direction, Task, content_id
 from rla.store.shards import ShardWriter
 

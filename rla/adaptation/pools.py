@@ -25,8 +25,8 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.layout import places_of
+from rla.store.manifest import is_complete
 from rla.store.reading import read_tasks, stream_rows
-from rla.store.record import is_complete
 from rla.store.records import Task
 
 EASY, HARD = 0.75, 0.25

@@ -55,7 +55,7 @@ from rla.processes import (
     world,
 )
 from rla.store.atomic import WHOLE, lock_outputs, write_json
-from rla.store.record import (
+from rla.store.manifest import (
     STARTED,
     check_run_version,
     is_complete,
@@ -64,7 +64,7 @@ from rla.store.record import (
     run_config_path,
     update_run_config,
 )
-from rla.store.texts import duration
+from rla.text import duration
 from rla.tracking import refuse_missing
 from stages import STAGES
 

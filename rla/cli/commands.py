@@ -172,7 +172,7 @@ def prune(
     from rla.config.load import read_config
     from rla.pipeline.finished import finished_iterations, prune_run
     from rla.pipeline.plan import existing_run, run_and_params
-    from rla.store.texts import readable_bytes
+    from rla.text import readable_bytes
 
     folder, file = run_and_params(run, params, newest=True)
     existing_run(folder)
@@ -274,7 +274,7 @@ def show(
     from rla.report.render import as_text, draw, excerpts_page, terminal_width
     from rla.report.tables import parameters_tables, played_table
     from rla.store.atomic import write_text
-    from rla.store.texts import counted
+    from rla.text import counted
 
     asked = {"task": task, "episode": episode, "worst": worst, "best": best, "disputed": disputed, "flipped": flipped}
     asked = {name: value for name, value in asked.items() if value is not None}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rla.processes import rank
-from rla.store.texts import duration
+from rla.text import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rla.errors import UserError
-from rla.store.texts import whole_text, whole_texts
+from rla.text import whole_text, whole_texts
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rla.errors import UserError
 from rla.llm.base import Completion
 from rla.models.load import generation_stops
-from rla.store.texts import whole_text
-from rla.text import TAG, broken, folded, open_thought
+from rla.text import TAG, broken, folded, open_thought, whole_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -36,7 +36,7 @@ from rla.llm.http import JsonClient, ServerRefusal, TransientFailure
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
 from rla.pictures.prompts import parts_message
 from rla.pictures.vision import banned_tokens
-from rla.store.digests import folder_digest
+from rla.store.manifest import folder_digest
 
 CONNECTIONS = 256  # requests at once
 UNKNOWN = -9999.0  # finite, as the schema requires; if a server reports it, it is vLLM's notation for minus infinity

@@ -29,10 +29,8 @@ import polars as pl
 
 from rla.errors import UserError
 from rla.metrics.intervals import Interval, Shares, change_of_two_shares, clustered, joined_shares, two_shares
-from rla.store.digests import digest
-from rla.store.frames import read_iteration
-from rla.store.reading import read_manifest
-from rla.store.record import read_json
+from rla.store.manifest import digest, read_json
+from rla.store.reading import read_iteration, read_manifest
 
 Metrics = dict[str, float | int | None]
 

@@ -7,7 +7,7 @@
     metrics.jsonl      the metrics of each of its updates
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
     files.json         size and SHA-256 of every file of the three folders (`rla.models.verifying`)
-    pruned.json        the parts that were removed to save space (`rla.store.removing`)
+    pruned.json        the parts that were removed to save space (`pruned_parts`)
 
 With LoRA, `model/base.json` names the base, whose weights are stored once for the whole run:
 
@@ -28,16 +28,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.errors import UserError
-from rla.store.digests import KEY, Records, read_records
+from rla.store.atomic import bring_back
 from rla.store.layout import making_call
-from rla.store.record import MIB, optional_json, read_json, read_regular, refuse_irregular, refuse_other_version
-from rla.store.removing import MODEL, STATE, bring_back, pruned_parts, refuse_pruned
+from rla.store.manifest import (
+    KEY,
+    MIB,
+    Records,
+    optional_json,
+    read_json,
+    read_records,
+    read_regular,
+    refuse_irregular,
+    refuse_other_version,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -52,8 +62,10 @@ MAX_BYTES = (  # of files that are read whole, by the first matching pattern; th
     ("*.jinja", MIB),
     ("*.txt", 64 * MIB),
 )
-MANIFEST, METRICS, HISTORY = "checkpoint.json", "metrics.json", "metrics.jsonl"
-REFERENCE, ADAPTER = "reference", "adapter"
+MANIFEST, METRICS, HISTORY, PRUNED = "checkpoint.json", "metrics.json", "metrics.jsonl", "pruned.json"
+STATE, MODEL, ADAPTER = "state", "model", "adapter"
+PARTS = (STATE, MODEL, ADAPTER)  # folders that may be removed to save space; record and metrics always stay
+REFERENCE = "reference"
 BASE = "base.json"  # in model/: the weights that an adapter applies to
 VERSION = "rla"  # key of the record: the version that wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
@@ -105,7 +117,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
     refuse_other_version(manifest, found, remedy="train again")
     read_json(manifest)  # checks its checksum
     refuse_pruned(folder, MODEL)
-    state, adapter = folder / "state", folder / ADAPTER
+    state, adapter = folder / STATE, folder / ADAPTER
     whole = STATE not in pruned_parts(folder)
     return Checkpoint(
         model=folder / "model",
@@ -226,3 +238,37 @@ def add_adapter(model: PreTrainedModel, adapter: Adapter) -> None:
             weight = model.get_parameter(name.removeprefix("base_model.model.").replace(".lora_A.", "."))
             first, second = (content.get_tensor(one) for one in (name, name.replace(".lora_A.", ".lora_B.")))
             weight.copy_(weight.float() + (second @ first).mul_(adapter.scale).to(weight.device))
+
+
+def pruned_parts(checkpoint: Path) -> frozenset[str]:
+    """The parts of a checkpoint folder that were removed. Raises UserError for a marker that is not JSON."""
+    marker = optional_json(checkpoint / PRUNED)
+    return frozenset() if marker is None else frozenset(marker["parts"])
+
+
+def refuse_pruned(checkpoint: Path, part: str) -> None:
+    """UserError with the command that makes the checkpoint again if `part` was removed."""
+    if part in pruned_parts(checkpoint):
+        raise UserError(
+            f"{checkpoint}: its {part}/ was pruned to save space; take a later checkpoint{_remaking(checkpoint)} "
+            "(checkpoints.keep and checkpoints.export_every say which ones stay)"
+        )
+
+
+def _remaking(checkpoint: Path) -> str:
+    """How to make the checkpoint of a run again, from the last one before it that is whole; empty for other folders.
+
+    A finished checkpoint is never trained again, so its folder goes first. `checkpoints.keep=0`: the stage would prune
+    its own output again.
+    """
+    numbered, name = checkpoint.parent, checkpoint.name
+    if name not in ("policy", "rm") or not numbered.name.isdecimal():
+        return ""
+    last = first = int(numbered.name)
+    while pruned_parts(numbered.with_name(str(first - 1)) / name):
+        first -= 1
+    run, i = shlex.quote(str(numbered.parent)), "$i" if first < last else str(last)
+    command = f"rm -r {run}/{i}/{name} && rla train-{name} --run {run} --iteration {i} --set checkpoints.keep=0"
+    if first < last:
+        command = f"for i in $(seq {first} {last}); do {command} || break; done"
+    return f", or make it again with `{command}`"

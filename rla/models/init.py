@@ -22,7 +22,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
-from rla.store.removing import whole_folder
+from rla.store.atomic import whole_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

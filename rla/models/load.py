@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rla.errors import UserError
 from rla.models.checkpoint import BASE, add_adapter, base_of, check_model_folder, has_weights, parts_of
 from rla.store.layout import making_call
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 
 if TYPE_CHECKING:
     import torch

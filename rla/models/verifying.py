@@ -1,7 +1,7 @@
 """Check that a model's files are unchanged before they are read, and make the model folders that a run starts from.
 
 A checkpoint records size and SHA-256 of each of its files in `files.json`. For a model of `rla init-model`, the origin
-record next to its folder does. If such a model consists of links to other files (`model.policy`), the linked files are
+record in its folder does. If such a model consists of links to other files (`model.policy`), the linked files are
 compared. A folder without either record is read unchecked, and so is a hub id. For a LoRA checkpoint, adapter and base
 are compared as well (`rla.models.checkpoint`).
 """
@@ -14,12 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.checkpoint import MANIFEST, OVER, AdapterBase, base_of, has_weights
+from rla.models.checkpoint import ADAPTER, MANIFEST, MODEL, OVER, PARTS, AdapterBase, base_of, has_weights
 from rla.models.load import write_merged
-from rla.store.digests import FILES, KEY, below, joint_digest, read_records, record_files, verify_recorded
+from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.layout import making_call
-from rla.store.record import CHECKSUM, PARAMETERS, optional_json, sealed, unlike_text
-from rla.store.removing import ADAPTER_PART, MODEL, PARTS, RecordBeside, building, refuse_unlike, settle, take_place
+from rla.store.manifest import (
+    CHECKSUM,
+    FILES,
+    KEY,
+    PARAMETERS,
+    below,
+    joint_digest,
+    optional_json,
+    read_records,
+    record_files,
+    sealed,
+    unlike_text,
+    verify_recorded,
+)
 
 REMAKE = "call `rla init-model --overwrite`"
 
@@ -29,6 +41,7 @@ PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # files o
 WEIGHTS = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "chat_template.jinja")
 PROCESSOR = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
+ORIGIN = ".origin.json"
 RECORDED = (KEY, CHECKSUM, PARAMETERS)  # keys of a record that do not describe the origin
 
 
@@ -38,8 +51,8 @@ def _train_again(checkpoint: Path) -> str:
 
 
 def origin_record(folder: Path) -> Path:
-    """The record of a model of `rla init-model`. It is next to the folder, which remains an ordinary one."""
-    return folder.with_name(f"{folder.name}.origin.json")
+    """The record of a model of `rla init-model`, a hidden file in its folder, which remains an ordinary one."""
+    return folder / ORIGIN
 
 
 def checkpoint_around(model: Path | str) -> Path | None:
@@ -60,7 +73,7 @@ def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
     """Size and SHA-256 by path in the model folder, None if nothing was recorded."""
     checkpoint = checkpoint_around(model)
     if checkpoint is None:
-        return read_records(origin_record(Path(model).absolute()))
+        return read_records(origin_record(Path(model)))
     return {name: dict(one) for name, one in below(checkpoint_records(checkpoint), MODEL).items()}
 
 
@@ -80,7 +93,7 @@ def verify_model(model: Path | str, *, weights: bool = True, share: Share = (0, 
     """Raises UserError if a file of a model changed; without `weights`, only configuration and tokenizer count."""
     folder, checkpoint = Path(model), checkpoint_around(model)
     if checkpoint is not None:
-        verify_parts(model, (MODEL, *((ADAPTER_PART,) if weights else ())), weights=weights, share=share)
+        verify_parts(model, (MODEL, *((ADAPTER,) if weights else ())), weights=weights, share=share)
     elif folder.is_dir() and (records := model_records(folder)) is not None:
         verify_recorded(
             folder, records, remedy=REMAKE, wanted=lambda name: weights or not has_weights(name), share=share
@@ -128,8 +141,8 @@ def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path],
         return
     with building(folder) as partial:
         make(partial)
-        record = sealed({**made_from, KEY: record_files(partial)})
-        take_place(partial, folder, _made_by_init, beside=RecordBeside(file=origin_record(folder), content=record))
+        write_json(origin_record(partial), sealed({**made_from, KEY: record_files(partial)}))
+        take_place(partial, folder, _made_by_init(folder))
 
 
 def whole_model(folder: Path, made_from: dict[str, Any], *, overwrite: bool) -> bool:
@@ -138,7 +151,7 @@ def whole_model(folder: Path, made_from: dict[str, Any], *, overwrite: bool) -> 
     With `overwrite`, a model of another origin, with a changed file or a damaged record is replaced, otherwise refused.
     A folder without a record belongs to somebody else. Raises UserError.
     """
-    settle(folder, _made_by_init, record=origin_record(folder))
+    settle(folder)
     if not folder.exists():
         return False
     record = origin_record(folder)
@@ -168,7 +181,7 @@ def _made_by_init(folder: Path) -> Callable[[Path], bool]:
     """Tests whether `rla init-model` may have made a path in `folder`."""
 
     def ours(path: Path) -> bool:
-        known = any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR))
+        known = any(fnmatch(path.name, name) for name in (*WEIGHTS, *TOKENIZER, *PROCESSOR, ORIGIN))
         return len(path.parts) == 1 and (known or (folder / path).is_symlink())
 
     return ours

@@ -15,8 +15,8 @@ from typing import Any
 from rla.errors import UserError
 from rla.pictures.vision import png_digest, png_size
 from rla.store.layout import making_call
+from rla.store.manifest import is_complete
 from rla.store.reading import part_rows, read_manifest, stream_rows
-from rla.store.record import is_complete
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import ShardWriter, Tell
 
@@ -65,9 +65,7 @@ class ImageShard:
 
     def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write the images of a group, after removing earlier trajectories, which would name lost images."""
-        if self._writer.complete:  # a call ended between the two manifests, and its trajectories were then damaged
-            self._writer.reopen()
-        self._trajectories.clear()
+        self._trajectories.begin()
         self._writer.write(group, rows)
 
     def forget(self, group: int) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rla.errors import UserError
 from rla.plugins import loaded, registered
+from rla.store.atomic import bring_back
 from rla.store.layout import artifact, path_below
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ class StageContext:
 
     def path(self, option: str) -> Path:
         """The folder of an option. A folder that a killed call was replacing is restored first."""
-        from rla.store.removing import bring_back  # imports YAML, which `rla --help` does not need
-
         names = dict(self.spec.reads) | dict(self.spec.writes)
         found = self.paths[option] if option in self.paths else artifact(self.run, names[option], self.iteration)
         bring_back(found)

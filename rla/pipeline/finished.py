@@ -12,7 +12,7 @@ Pruning removes the weights of old checkpoints after every stage that may have f
     all others                                 `state/`, `model/` and `adapter/` are removed
 
 `dvc repro` does not read the checkpoints before a finished iteration unless parameters change. In that case the stage
-that needs one names the command that makes it again (`rla.store.removing`). Record, metrics and `pruned.json` stay. The
+that needs one names the command that makes it again (`refuse_pruned`). Record, metrics and `pruned.json` stay. The
 marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal finishes.
 
 Times are in `<run>/timings/<iteration>-<stage>.json`.
@@ -33,12 +33,11 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
+from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
-from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
-from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record, read_regular
-from rla.store.removing import PARTS, PRUNED, STATE, pruned_parts
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record, read_regular
 
 RECORD = "checkpoint.json"
 BOTH = ("trajectories", "scores", "verdicts")

@@ -10,7 +10,6 @@ workers on this machine.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -23,21 +22,21 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
-from rla.store.digests import digest
 from rla.store.layout import artifact, held_out_root, made_together, making_call
-from rla.store.reading import read_manifest, read_rows
-from rla.store.record import (
+from rla.store.manifest import (
     MANIFEST,
     PARAMETERS,
     STARTED,
     Origin,
+    digest,
     is_complete,
     optional_record,
     run_config_path,
     slice_manifests,
     write_run_config,
 )
-from rla.store.shards import ShardWriter, clear_started
+from rla.store.reading import read_manifest, read_rows
+from rla.store.shards import ShardWriter
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 
@@ -163,8 +162,7 @@ def _make_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
     other parameters, such as a data set.
     """
     begun = folder.exists()
-    if is_complete(folder):
-        clear_started(folder)
+    if is_complete(folder) and not (folder / STARTED).exists():
         return
     try:
         ensure(ctx, "make-tasks", split=split)
@@ -197,33 +195,29 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
     return initial
 
 
-REPLACES = "RLA_REPLACES"  # environment variable of the workers of a call that replaces a shard of another origin
-
-
 def slice_of(ctx: StageContext) -> Slice:
     """The slice by the options or by the number of workers. Raises UserError."""
     text, workers = ctx.options.get("slice"), ctx.options.get("workers")
     if text is not None and workers is not None:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
     if text is not None:
-        return replace(Slice.parse(text), replaces=REPLACES in os.environ)
+        return Slice.parse(text)
     count = workers_of(ctx.config.generator) if workers is None else int(workers)
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
 
-def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
+def made_by_workers(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
     """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails.
 
     `check` is called before they start, and returns environment variables for them.
     """
     if writer.slice.index > 0:
         return False
-    count, known = writer.slice.count, dict(check())
-    if writer.replaces:
-        known[REPLACES] = "1"
+    count, known = writer.slice.count, check()
     ctx.progress.note(f"{ctx.spec.name}: {count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
     with called_again(ctx, ctx.paths) as arguments:
+        arguments += ["--overwrite"] if ctx.overwrite else []
         failed = run_workers(arguments, slices(count), generator=ctx.config.generator, asked=asked, more=known)
     if failed:
         named = ", ".join(f"{part} ({reason})" for part, reason in failed.items())

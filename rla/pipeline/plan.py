@@ -44,8 +44,8 @@ from rla.pipeline.context import StageSpec
 from rla.plugins import loaded_path, registered
 from rla.store.atomic import write_text
 from rla.store.layout import places_of, resource
-from rla.store.record import STARTED, check_run_version, read_run_config, run_config_path
-from rla.store.texts import counted
+from rla.store.manifest import STARTED, check_run_version, read_run_config, run_config_path
+from rla.text import counted
 
 GROUP = "rla.pipelines"
 RUNS = Path("runs")

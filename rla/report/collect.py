@@ -19,8 +19,8 @@ from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
 from rla.pipeline.finished import TimedCall, current_calls
 from rla.store.layout import artifact, further_splits, numbered_folders
+from rla.store.manifest import MANIFEST, is_complete, read_json, read_run_config, run_config_path
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, is_complete, read_json, read_run_config, run_config_path
 from rla.store.records import StopReason
 
 Row = dict[str, Any]

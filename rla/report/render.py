@@ -31,7 +31,7 @@ from rla.report.curves import Panel, panels, svg
 from rla.report.episodes import Choice, Excerpt, ShownStep, chosen_excerpts, played_in, played_iterations
 from rla.report.tables import GainLine, Table, headline
 from rla.store.layout import artifact
-from rla.store.record import is_complete
+from rla.store.manifest import is_complete
 from rla.text import printable
 
 WIDTH = 150  # characters of a line in a file

@@ -18,11 +18,11 @@ from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_splits
 from rla.report.episodes import Played, episode_frame
-from rla.store.frames import read_judgements
 from rla.store.layout import PATHS, SPLITS, UNTRAINED, artifact, further_splits
-from rla.store.record import is_complete, read_json, read_run_config, run_config_path
+from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
+from rla.store.reading import read_judgements
 from rla.store.records import StopReason
-from rla.store.texts import duration
+from rla.text import duration
 
 ABSENT = "-"
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")

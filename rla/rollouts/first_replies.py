@@ -24,10 +24,9 @@ from rla.errors import UserError
 from rla.models.init import UNKNOWN
 from rla.pipeline.context import StageContext
 from rla.store.layout import SPLITS, artifact
-from rla.store.record import is_complete
+from rla.store.manifest import is_complete
 from rla.store.records import Step, StepScore
-from rla.store.texts import counted
-from rla.text import one_line, open_thought, printable
+from rla.text import counted, one_line, open_thought, printable
 
 if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat

@@ -45,7 +45,7 @@ from rla.pipeline.context import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.seeds import derive
-from rla.store.digests import digest
+from rla.store.manifest import digest
 from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter

@@ -1,11 +1,14 @@
-"""Files that are whole or absent, at whatever instant the process dies and even if the disk is full; and the right to
-write an output, which one call has at a time, or the slices of a shard side by side.
+"""Files and folders that are whole or absent, at whatever instant the process dies; and the right to write an output.
 
 A call holds the lock of each of its outputs: `.<name>.lock` next to it, a POSIX record lock. The system releases such a
 lock when the process dies, however it dies, and child processes do not inherit it. A second call is refused.
 
 Slice i of n takes the groups whose index leaves i - 1 when divided by n. Slices share the lock of the folder, and each
 has one of its own.
+
+A file or folder that is being made is `.<name>.tmp`. A folder that is being replaced is `.<name>.old` until the new one
+has its name, and `.<name>.tmp` while its files are removed: a kill leaves no half of a folder that could be read. Only
+files that `rla` wrote are removed. A folder that holds anything else is refused before the first file goes.
 """
 
 from __future__ import annotations
@@ -15,15 +18,18 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.store.texts import whole_text
+from rla.text import whole_text
+
+SHOWN = 3  # files that an error names
 
 
 def write_atomic(
@@ -37,30 +43,22 @@ def write_atomic(
     Calls that write the same file, such as the parameters of a run, wait for each other. `around` is entered for the
     rename alone. Raises UserError if the system refuses: a full disk, a quota, a folder without the right to write.
     """
-
-    def lock(descriptor: int) -> None:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = _temporary(path)
     try:
-        descriptor = _acquired(temporary, lock)
-        try:
-            write(temporary)
-            os.fsync(descriptor)
-            with around():
-                try:
-                    temporary.replace(path)
-                except FileNotFoundError:
-                    if not is_still(path, descriptor):  # NFS repeats a lost request, and then finds no file to rename
-                        raise
-        finally:
+        with _locked_file(temporary, _wait) as descriptor:
             try:
+                write(temporary)
+                os.fsync(descriptor)
+                with around():
+                    try:
+                        temporary.replace(path)
+                    except FileNotFoundError:
+                        if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
+                            raise
+            finally:
                 with suppress(OSError):
-                    if is_still(temporary, descriptor):
+                    if _is_still(temporary, descriptor):
                         temporary.unlink()
-            finally:  # an interrupt here must not leave the file locked
-                os.close(descriptor)
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -93,7 +91,7 @@ def unwritable(path: Path, error: OSError) -> UserError:
     )
 
 
-def is_still(path: Path, descriptor: int) -> bool:
+def _is_still(path: Path, descriptor: int) -> bool:
     """Whether the open file has this name."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
@@ -101,7 +99,13 @@ def is_still(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _acquired(path: Path, lock: Callable[[int], None]) -> int:
+def _wait(descriptor: int) -> None:
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _locked_file(path: Path, lock: Callable[[int], None]) -> Iterator[int]:
     """The descriptor of the file `path`, which is made if it is missing, once `lock` has locked it.
 
     Raises the errors of `lock`. A link in the place of the file is removed, and never followed.
@@ -117,12 +121,11 @@ def _acquired(path: Path, lock: Callable[[int], None]) -> int:
             continue
         try:
             lock(descriptor)
-        except BaseException:
+            if _is_still(path, descriptor):
+                yield descriptor
+                return
+        finally:  # otherwise the process that held the lock has renamed or removed this file: a new one is made
             os.close(descriptor)
-            raise
-        if is_still(path, descriptor):
-            return descriptor
-        os.close(descriptor)  # the process that held the lock has renamed or removed this file: a new one is made
 
 
 @contextmanager
@@ -136,8 +139,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise unwritable(folder, error) from None
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _wait(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -145,14 +147,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Slice `index` of `count`. Index 0 stands for the call that starts all of them and plays nothing itself.
-
-    `replaces`: the call that started this slice replaces a shard of another origin.
-    """
+    """Slice `index` of `count`. Index 0 stands for the call that starts all of them and plays nothing itself."""
 
     index: int = 1
     count: int = 1
-    replaces: bool = field(default=False, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Slice:
@@ -164,11 +162,6 @@ class Slice:
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other call writes to the folder now: this one may replace it."""
-        return self.index == 0 or self.count == 1
 
     @property
     def tag(self) -> str:
@@ -195,7 +188,7 @@ def lock_outputs(places: Sequence[Path], part: Slice = WHOLE, *, wait: bool = Fa
     """Hold the locks of `places`, or of the slice `part` of them, until the block ends.
 
     Raises UserError if another call holds one of them, unless this call is to `wait` for it. If a place cannot be
-    written to, or its file system has no locks, there is nothing to hold.
+    written to, or its file system has no locks, there is nothing to hold. A process may not nest locks of one place.
     """
     shared = fcntl.LOCK_SH if part.count > 1 else fcntl.LOCK_EX
     with ExitStack() as held:
@@ -217,29 +210,150 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
         except PermissionError:  # how some systems say that the lock is held
             raise BlockingIOError from None
 
-    descriptor = None
-    try:
-        descriptor = _acquired(path, lock)
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-    except BlockingIOError:
-        holder = "just started"
-        with suppress(OSError):
-            holder = path.read_text()[:200] or holder
-        raise UserError(f"{place}: another call is writing it ({holder}); wait for its end, or end it") from None
-    except OSError:  # read-only, or a file system without locks: the call itself names the file that it cannot write
-        pass
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            try:
-                with suppress(OSError):
-                    if how & fcntl.LOCK_SH:  # other slices may still hold it: then they remove the file
-                        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-            finally:
-                os.close(descriptor)
-        for parent in new:  # made for the lock of a call that has written nothing
+    with ExitStack() as held:
+        try:
+            descriptor = held.enter_context(_locked_file(path, lock))
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        except BlockingIOError:
+            holder = "just started"
             with suppress(OSError):
-                parent.rmdir()
+                holder = path.read_text()[:200] or holder
+            raise UserError(f"{place}: another call is writing it ({holder}); wait for its end, or end it") from None
+        except OSError:  # read-only, or without locks: the call itself names the file that it cannot write
+            pass
+        else:
+            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
+        try:
+            yield
+        finally:
+            held.close()
+            for parent in new:  # made for the lock of a call that has written nothing
+                with suppress(OSError):
+                    parent.rmdir()
+
+
+def _remove_lock(path: Path, descriptor: int, *, shared: bool) -> None:
+    with suppress(OSError):
+        if shared:  # other slices may still hold it: then they remove the file
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder that is renamed to `folder` when the block ends, and removed if it fails.
+
+    Raises UserError if `folder` exists, or another call is making it.
+    """
+    with lock_outputs([folder]), building(folder) as partial:
+        if folder.exists():
+            raise UserError(f"{folder} exists already: remove it or name another folder")
+        yield partial
+        partial.rename(folder)
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """An empty folder next to `folder`, removed when the block ends unless the block has renamed it. This call, or the
+    call that started it, holds the lock of `folder`.
+    """
+    partial = _temporary(folder)
+    if os.path.lexists(partial):  # left by a call that was killed
+        _remove_folder(partial)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _temporary(place: Path) -> Path:
+    return place.with_name(f".{place.name}.tmp")
+
+
+def _old(place: Path) -> Path:
+    return place.with_name(f".{place.name}.old")
+
+
+def bring_back(place: Path) -> None:
+    """Give the old folder its name back if a killed call has left neither it nor the new one. Nothing is removed. If
+    the folder may not be moved, its reader reports that it is missing.
+    """
+    with suppress(OSError, UserError):
+        if not os.path.lexists(place) and os.path.lexists(_old(place)):
+            with lock_folder(place.parent):
+                if not os.path.lexists(place):
+                    _old(place).rename(place)
+
+
+def settle(place: Path) -> None:
+    """End the replacing that a killed call has begun: the old folder comes back, or goes if the new one is there."""
+    bring_back(place)
+    partial = _temporary(place)
+    if os.path.lexists(partial):
+        _remove_folder(partial)
+    if os.path.lexists(_old(place)):
+        _old(place).rename(partial)
+        _remove_folder(partial)
+
+
+def take_place(partial: Path, place: Path, ours: Callable[[Path], bool]) -> None:
+    """Rename `partial`, which `building` has made, to `place`, and remove the folder that was there. `ours`: whether
+    `rla` may have written the file with this path below it.
+
+    Raises UserError, and OSError if the system refuses, with the old folder in its place.
+    """
+    old = _old(place)
+    with lock_folder(place.parent):  # so that no reader brings the old folder back too early
+        if place.is_dir() and any(place.iterdir()):
+            refuse_unlike(place, ours)
+            place.rename(old)
+        try:
+            partial.rename(place)
+        except BaseException as error:
+            if os.path.lexists(old):
+                old.rename(place)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise UserError(f"{place} exists already: remove it or name another folder") from None
+            raise
+    settle(place)
+
+
+def refuse_unlike(folder: Path, ours: Callable[[Path], bool]) -> None:
+    """UserError for a link, and for a folder with a file or link that is not `ours` (by its path below it)."""
+    if folder.is_symlink():
+        raise UserError(f"{folder}: a link, so it is not replaced; remove it, or choose another folder")
+    files = [path for path in sorted(folder.rglob("*"), reverse=True) if path.is_symlink() or not path.is_dir()]
+    refuse_others(folder, [path for path in files if not ours(path.relative_to(folder))])
+
+
+def refuse_others(folder: Path, others: Sequence[Path]) -> None:
+    """UserError if there are others."""
+    if others:
+        names = ", ".join(path.name for path in others[:SHOWN])
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        raise UserError(
+            f"{folder}: holds what rla did not write ({names}{more}), so it is not replaced; "
+            "move that away, or choose another folder"
+        )
+
+
+def remove_file(path: Path) -> None:
+    """Raises UserError if the system refuses."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unremovable(path, error) from None
+
+
+def _remove_folder(folder: Path) -> None:
+    """A folder with all that is in it. Raises UserError if the system refuses."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise _unremovable(Path(error.filename or folder), error) from None
+
+
+def _unremovable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be removed ({error.strerror or error}); mend that and call the command again")

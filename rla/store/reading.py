@@ -1,4 +1,5 @@
-"""Reading shard folders: complete ones of the right kind and version, whose parts are the files that they name.
+"""Reading shard folders: complete ones of the right kind and version, whose parts are the files that they name. The
+second half reads trajectories and scores as the data frames that credit and diagnostics take.
 
 Anyone may have written a shard. Its readers index tokens by the spans of steps, and walk lists of one number a token
 side by side. So each part is checked as it is read: its SHA-256, its columns, and the rules that its rows keep
@@ -9,41 +10,43 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import re
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
-from rla.store.digests import UnreadableFile, file_digest
 from rla.store.layout import rerun
-from rla.store.record import MANIFEST, checked_manifest, optional_record, refuse_irregular, unfinished
-from rla.store.records import Status, Task
+from rla.store.manifest import (
+    MANIFEST,
+    UnreadableFile,
+    checked_manifest,
+    file_digest,
+    optional_record,
+    refuse_irregular,
+    unfinished,
+)
+from rla.store.records import Status, StopReason, Task
 from rla.store.schema import arrow_schema, check_columns, check_rows, load_schema
 
 Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
-NAME = re.compile(r"part-(\d{5,})\.parquet")
+_NAME = re.compile(r"part-(\d{5,})\.parquet")
 # Shards that others are joined with. Of rewards, training compares the keys itself.
-JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})
-STREAMED = 32  # rows that a stream decodes at a time
-READ_ROWS = 1024  # rows that any other reader decodes at a time
-GROWTH = 1000  # the rows of a file may take so many times its size in memory
+_JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})
+_STREAMED = 32  # rows that a stream decodes at a time
+_READ_ROWS = 1024  # rows that any other reader decodes at a time
+_GROWTH = 1000  # the rows of a file may take so many times its size in memory
 LEAST_ROOM = 1 << 28  # bytes that they may take in any case
-NUMBER_BYTES = 8
-CHUNK = 1 << 20
-# Seconds after its last change from which a file's digest is remembered: clocks of file systems tick every few ms, and
-# within a tick a file could change and keep its identity.
-SETTLED = 2.0
+_NUMBER_BYTES = 8
 
 
 def group_of(part: Path) -> int:
@@ -53,7 +56,7 @@ def group_of(part: Path) -> int:
 
 def shard_parts(folder: Path) -> list[Path]:
     """The files of a folder that have a part's name, in order of their groups. UserError if one is not a file."""
-    return sorted((path for path in _named_like_parts(folder) if NAME.fullmatch(path.name)), key=group_of)
+    return sorted((path for path in _named_like_parts(folder) if _NAME.fullmatch(path.name)), key=group_of)
 
 
 def _named_like_parts(folder: Path) -> list[Path]:
@@ -71,92 +74,57 @@ def opened_part(path: Path, entry: Entry | None = None, *, remedy: str = "") -> 
     """An opened Parquet file. Raises UserError for damage, also inside the block.
 
     `entry`: the part in a manifest. The opened file has to be that one, because another shard may have taken the place
-    of both since the manifest was read. Its SHA-256 is compared once in a process; from then on, and if no manifest
-    names the file yet, the checksums of its pages are verified as they are read. `remedy`: the advice about a file that
-    no stage has made.
+    of both since the manifest was read. If no manifest names the file yet, the checksums of its pages are verified as
+    they are read. `remedy`: the advice about a file that no stage has made.
     """
     try:
         refuse_irregular(path)
-        identity = _identity(path)
         with pa.OSFile(str(path)) as opened:
-            same = identity == _identity(path)  # the opened file is the one of this identity
-            known = entry is None or (same and _DIGESTS.get(identity) == entry["sha256"])
-            if entry is not None and not known and _sha256(path, opened, identity) != entry["sha256"]:
-                raise _changed(path, entry)
-            with pq.ParquetFile(opened, page_checksum_verification=known) as file:
+            if entry is not None:
+                if hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
+                    raise _other_part(path, "its sha256 differs")
+                opened.seek(0)
+            with pq.ParquetFile(opened, page_checksum_verification=entry is None) as file:
                 yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if entry is not None and isinstance(error, FileNotFoundError):
-            raise _replaced(path) from None
+            raise _other_part(path, "it is missing") from None
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # Arrow's own errors have no number
             raise UnreadableFile(f"{path}: cannot be read ({error.strerror}); mend that and call again") from None
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable Parquet file ({said}); {remedy or rerun(path)}") from None
 
 
-_DIGESTS: dict[tuple[int, ...], str] = {}  # identity of a file -> its SHA-256
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
-
-
-def _sha256(path: Path, opened: pa.NativeFile, identity: tuple[int, ...]) -> str:
-    """The SHA-256 of the opened file. It is remembered if `path` still has this identity, which will change with its
-    content.
-    """
-    settled, found = time.time() - path.stat().st_ctime > SETTLED, hashlib.sha256()
-    while chunk := opened.read_buffer(CHUNK):
-        found.update(chunk)
-    opened.seek(0)
-    if settled and identity == _identity(path):
-        _DIGESTS[identity] = found.hexdigest()
-    return found.hexdigest()
-
-
-def _changed(path: Path, entry: Entry) -> UserError:
-    """The error for a part that is not the one of `entry`: damage, unless the manifest is another one by now."""
-    found = optional_record(path.parent, MANIFEST)
-    if found and any(
-        (part["name"], part["sha256"]) == (path.name, entry["sha256"]) for part in checked_manifest(*found)["parts"]
-    ):
-        return _damaged(path)
-    return _replaced(path)
-
-
-def _damaged(path: Path) -> UserError:
+def _other_part(path: Path, reason: str) -> UserError:
     return UserError(
-        f"{path}: not the part that {MANIFEST} names, for its sha256 differs; the shard was changed or damaged: "
-        f"{rerun(path.parent)}"
+        f"{path}: not the part that {MANIFEST} names, for {reason}; if another call has replaced the shard meanwhile, "
+        f"call this one again, otherwise {rerun(path.parent)}"
     )
 
 
-def _replaced(path: Path) -> UserError:
-    return UserError(f"{path}: replaced while the shard was read; call the stage again")
-
-
-def most_bytes(size: int) -> int:
+def _room(size: int) -> int:
     """How many bytes the rows of files of `size` bytes may take in memory."""
-    return max(LEAST_ROOM, GROWTH * size)
+    return max(LEAST_ROOM, _GROWTH * size)
 
 
 def _too_large(path: Path, most: int) -> UserError:
     return UserError(
-        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {GROWTH} times its size; "
+        f"{path}: its rows take more than {most >> 20:,} MiB of memory, {_GROWTH} times its size; "
         "leave the file out, or make it again"
     )
 
 
 def column_batches(
-    path: Path, file: pq.ParquetFile, columns: Sequence[str] | None, *, most: int, rows: int
+    path: Path, file: pq.ParquetFile, columns: Sequence[str] | None, *, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an opened part in batches of at most `rows`. UserError if a batch takes more than `most` bytes.
+    """The rows of the opened part `path` in batches of at most `rows`. UserError if a batch takes more than 1000 times
+    the size of the file, and more than 256 MiB.
 
     The sizes in the footer are compared first: texts as they lie in the pages, and numbers, of which a page may hold
     any number. Texts that repeat share one entry of a dictionary, so no row takes more than its pages do, and so few
     rows are decoded at a time that these fit.
     """
+    most = _room(path.stat().st_size)
     texts = numbers = 0
     for group in (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)):
         for chunk in (group.column(index) for index in range(group.num_columns)):
@@ -165,7 +133,7 @@ def column_batches(
                 if chunk.physical_type == "BYTE_ARRAY":
                     texts += chunk.total_uncompressed_size
                 else:
-                    numbers += chunk.num_values * NUMBER_BYTES
+                    numbers += chunk.num_values * _NUMBER_BYTES
     if texts + numbers > most:
         raise _too_large(path, most)
     size = max(1, min(rows, most // max(1, texts)))
@@ -208,13 +176,13 @@ def check_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fals
                 f"the shard was changed or truncated: {rerun(folder)}"
             )
         if whole and file_digest(folder / name) != part["sha256"]:
-            raise _damaged(folder / name)
+            raise _other_part(folder / name, "its sha256 differs")
 
 
 def verify_shard(folder: Path, manifest: Mapping[str, Any]) -> None:
     """`check_parts`, and UserError if a key is there twice in a shard that others are joined with."""
     check_parts(folder, manifest)
-    if manifest.get("kind") in JOINED:
+    if manifest.get("kind") in _JOINED:
         entries = tuple((part["name"], part["sha256"]) for part in manifest["parts"])
         _check_keys(folder, manifest["kind"], entries)
 
@@ -239,24 +207,19 @@ def _check_keys(folder: Path, kind: str, entries: tuple[tuple[str, str], ...]) -
 
 
 def read_part(
-    path: Path,
-    columns: Sequence[str] | None = None,
-    *,
-    kind: str | None = None,
-    entry: Entry | None = None,
-    most: int | None = None,
+    path: Path, columns: Sequence[str] | None = None, *, kind: str | None = None, entry: Entry | None = None
 ) -> pa.Table:
     """One Parquet file. `columns`: these alone, in this order; a nested one by its path, `steps.list.element.valid`.
 
     With a `kind`, UserError unless it has that kind's columns and its rows keep the kind's rules. With an `entry` of a
-    manifest it is that part. `most`: bytes that its rows may take in memory.
+    manifest it is that part.
     """
     batches, read = [], 0
     with opened_part(path, entry) as file:  # `pq.read_table` would import pandas for it, which takes a second
-        room = most_bytes(path.stat().st_size) if most is None else most
+        room = _room(path.stat().st_size)
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
-        for batch in column_batches(path, file, columns or None, most=room, rows=READ_ROWS):
+        for batch in column_batches(path, file, columns or None, rows=_READ_ROWS):
             read += batch.nbytes
             if read > room:
                 raise _too_large(path, room)
@@ -271,11 +234,11 @@ def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) ->
     """All rows of a complete shard, parts in order."""
     manifest = read_manifest(folder, kind)
     verify_shard(folder, manifest)
-    left = most_bytes(sum(part["bytes"] for part in manifest["parts"]))
-    tables = []
+    room, tables = _room(sum(part["bytes"] for part in manifest["parts"])), []
     for part in manifest["parts"]:
-        tables.append(read_part(folder / part["name"], columns, kind=kind, entry=part, most=left))
-        left -= tables[-1].nbytes
+        tables.append(read_part(folder / part["name"], columns, kind=kind, entry=part))
+        if sum(table.nbytes for table in tables) > room:
+            raise _too_large(folder, room)
     schema = arrow_schema(kind)
     if columns:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -329,8 +292,7 @@ def part_rows(
     with opened_part(path, entry) as file:
         if kind is not None:
             check_columns(path, kind, file.schema_arrow)
-        most = most_bytes(path.stat().st_size)
-        for batch in column_batches(path, file, columns, most=most, rows=STREAMED):
+        for batch in column_batches(path, file, columns, rows=_STREAMED):
             if kind is not None:
                 check_rows(path, kind, pa.Table.from_batches([batch]))
             for index, key in enumerate(batch.column(columns[0]).to_pylist()):
@@ -340,6 +302,7 @@ def part_rows(
 
 DEEPEST = 200  # levels of a payload
 TASK_FIELDS = tuple(entry.name for entry in fields(Task))
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[\[{\]}]', re.DOTALL)  # of JSON: a text as a whole, or a bracket
 
 
 def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:
@@ -375,25 +338,145 @@ def as_task(row: Mapping[str, Any]) -> Task:
         raise UserError(f"task {task.task_id}: no payload, or a status that is none of {', '.join(Status)}")
     for name, text in (("payload", task.payload), ("edit", task.edit or "")):
         if nested_too_deeply(text):
-            raise UserError(f"task {task.task_id}: its {name} is no JSON, or nested deeper than {DEEPEST} levels")
+            raise UserError(f"task {task.task_id}: its {name} is nested deeper than {DEEPEST} levels")
     return task
 
 
 def nested_too_deeply(text: str) -> bool:
-    """Whether a JSON text is more deeply nested than any environment's, which reading would end in. Few are parsed."""
-    if text.count("[") + text.count("{") <= DEEPEST:
-        return False
-    try:
-        level = [json.loads(text)]
-    except (ValueError, RecursionError):
-        return True
-    for _ in range(DEEPEST):
-        level = [
-            below
-            for node in level
-            if isinstance(node, dict | list)
-            for below in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return False
-    return True
+    """Whether a JSON text is nested more deeply than any environment's, so that Python could not read it."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if depth > DEEPEST:
+            return True
+    return False
+
+
+EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "rollout", "outcome", "stop_reason")
+KEYS = ("trajectory_id", "task_id", "step")
+JUDGEMENTS = pl.Schema(
+    {
+        "trajectory_id": pl.String,
+        "task_id": pl.String,
+        "step": pl.Int32,
+        "judgement": pl.Int32,
+        "score": pl.Int8,
+        "truncated": pl.Boolean,
+        "tokens": pl.UInt32,
+    }
+)
+
+
+class IterationFrames(NamedTuple):
+    """`steps` have their `mean_score`, which is null without a valid vote; `judgements` have a row per vote."""
+
+    episodes: pl.DataFrame
+    steps: pl.DataFrame
+    judgements: pl.DataFrame
+
+
+def read_episodes(
+    trajectories: Path, *, texts: bool = False, measured: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`episode_frames` of a trajectories shard, of which only the columns that they need are read."""
+    columns = [*EPISODE, *(["final_observation"] if texts else []), *(["reward", "calls"] if measured else [])]
+    table = read_table(trajectories, "trajectories", [*columns, "steps", "places"])
+    return episode_frames(table, texts=texts, measured=measured)
+
+
+def episode_frames(
+    trajectories: pa.Table, *, texts: bool = False, measured: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(episodes, their steps with the place of each), without episodes that ended because their environment failed.
+
+    A step's place is the digest of the state that it was taken in, or the observation if the environment gives no
+    digest. `texts`: with the last observations. `measured`: with the columns of `measures` (`rla.credit.advantages`).
+    """
+    raw = pl.DataFrame(pl.from_arrow(trajectories)).filter(pl.col("stop_reason") != StopReason.ENV_ERROR.value)
+    played = (
+        raw.filter(pl.col("steps").list.len() > 0)
+        .select(
+            "trajectory_id",
+            "task_id",
+            step=pl.int_ranges(pl.col("steps").list.len(), dtype=pl.Int32),
+            observation=pl.col("steps").list.eval(pl.element().struct.field("observation")),
+            place=pl.coalesce(  # an episode without places: one null per step
+                pl.col("places").cast(pl.List(pl.String)),
+                pl.col("steps").list.eval(pl.lit(None, dtype=pl.String)),
+            ),
+        )
+        .explode("step", "observation", "place")
+        .select("trajectory_id", "task_id", "step", place=pl.coalesce("place", "observation"))
+    )
+    columns = [*EPISODE, *(["final_observation"] if texts else [])]
+    known = _measures() if measured else {}
+    return raw.select(*columns, n_steps=pl.col("steps").list.len(), **known), played
+
+
+NOT_RUN = ("malformed", "unknown", "excess", "absent")  # statuses of calls that no tool has run
+
+
+def _measures() -> dict[str, pl.Expr]:
+    """Expressions for `reward`, `tool_rounds` (steps of which a call was run) and `response_tokens` of an episode.
+
+    A segment's tokens count from the first sampled one to the last, with the tool results in between and without the
+    prompt. The spans of the steps give the number, so no token is read.
+    """
+    span = pl.element().struct
+    of_segment = pl.col("steps").list.eval(
+        pl.when(span.field("segment") != span.field("segment").shift(1, fill_value=-1))
+        .then(span.field("end") - span.field("start"))
+        .otherwise(span.field("end") - span.field("end").shift(1))
+    )
+    ran = span.field("step").filter(~span.field("status").is_in(NOT_RUN))
+    return {
+        "reward": pl.col("reward"),
+        "tool_rounds": pl.col("calls").list.eval(ran.n_unique()).list.first().fill_null(0),
+        "response_tokens": of_segment.list.sum().cast(pl.Int64),
+    }
+
+
+def read_judgements(scores: Path | None) -> pl.DataFrame:
+    """`_judgement_frame` of a scores shard; no rows if there is none."""
+    if scores is None:
+        return pl.DataFrame(schema=JUDGEMENTS)
+    return _judgement_frame(read_table(scores, "scores", [*KEYS, "judgements"]))
+
+
+def _judgement_frame(scores: pa.Table) -> pl.DataFrame:
+    """One row per judgement, columns of `JUDGEMENTS`; `tokens`: the number that was sampled."""
+    judged = pl.DataFrame(pl.from_arrow(scores))
+    votes = judged.filter(pl.col("judgements").list.len() > 0)
+    return (
+        votes.with_columns(judgement=pl.int_ranges(pl.col("judgements").list.len(), dtype=pl.Int32))
+        .explode("judgements", "judgement")
+        .select(
+            *KEYS,
+            "judgement",
+            score=pl.col("judgements").struct.field("score"),
+            truncated=pl.col("judgements").struct.field("truncated"),
+            tokens=pl.col("judgements").struct.field("token_ids").list.len(),
+        )
+    )
+
+
+def read_iteration(trajectories: Path, scores: Path, *, texts: bool = False, measured: bool = False) -> IterationFrames:
+    """`with_scores` of two shards."""
+    found = read_episodes(trajectories, texts=texts, measured=measured)
+    return with_scores(*found, read_table(scores, "scores", [*KEYS, "mean_score", "judgements"]))
+
+
+def with_scores(episodes: pl.DataFrame, played: pl.DataFrame, scores: pa.Table) -> IterationFrames:
+    """The frames of `episode_frames` with the scores and votes of the reward model."""
+    means = pl.DataFrame(pl.from_arrow(scores.select([*KEYS, "mean_score"])))
+    steps = played.join(means, on=KEYS, how="left", maintain_order="left")  # null if a step was not judged
+    judgements = _judgement_frame(scores).join(episodes, on="trajectory_id", how="semi", maintain_order="left")
+    return IterationFrames(episodes, steps, judgements)
+
+
+def training_episodes(episodes: pl.DataFrame, verdicts: Path) -> pl.DataFrame:
+    """Active episodes, and pending ones whose task was accepted."""
+    decided = pl.DataFrame(pl.from_arrow(read_table(verdicts, "verdicts", ["task_id", "accepted"])))
+    accepted = decided.filter(pl.col("accepted"))["task_id"]
+    active = pl.col("status") == Status.ACTIVE.value
+    return episodes.filter(active | pl.col("task_id").is_in(accepted.implode()))

@@ -8,7 +8,7 @@ KL to them:
     start of a run     no state, like a plain model folder: a warm start, or a model that was carried over
 
 A checkpoint is written whole or not at all. One that is replaced stays, with its own record, until the new one is
-complete (`rla.store.removing`).
+complete (`rla.store.atomic`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from rla.models.checkpoint import (
     HISTORY,
     MANIFEST,
     METRICS,
+    MODEL,
+    PARTS,
+    PRUNED,
     REFERENCE,
+    STATE,
     VERSION,
     Checkpoint,
     base_of,
     has_weights,
     open_checkpoint,
+    refuse_pruned,
     write_base,
 )
 from rla.models.verifying import (
@@ -44,10 +49,20 @@ from rla.models.verifying import (
     model_records,
     verify_parts,
 )
-from rla.store.atomic import write_json
-from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
-from rla.store.record import PARAMETERS, read_json, sealed, unlike_text
-from rla.store.removing import MODEL, PARTS, PRUNED, STATE, building, refuse_pruned, refuse_unlike, settle, take_place
+from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
+from rla.store.manifest import (
+    FILES,
+    PARAMETERS,
+    Records,
+    below,
+    joint_digest,
+    read_json,
+    read_records,
+    record_files,
+    sealed,
+    unlike_text,
+    write_records,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -66,7 +81,7 @@ def finished_checkpoint(
     With `overwrite` one of another origin may be replaced, and stays until the new one is complete. Raises UserError
     for one of another origin otherwise, for a folder without a record, and for one with foreign files.
     """
-    settle(out, checkpoint_file)  # a killed call may have begun to replace it
+    settle(out)  # a killed call may have begun to replace it
     manifest = out / MANIFEST
     if not manifest.exists():
         refuse_existing(out)
@@ -244,7 +259,7 @@ def _finish(
     (partial / MANIFEST).write_text(json.dumps(sealed(content), indent=2) + "\n")
     write_json(partial / METRICS, dict(metrics))
     _flush(*partial.rglob("*"), partial)
-    take_place(partial, out, checkpoint_file)
+    take_place(partial, out, checkpoint_file(out))
     _flush(out.parent)
 
 

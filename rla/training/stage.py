@@ -20,8 +20,8 @@ from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
 from rla.processes import launch, launched, launcher, world
 from rla.seeds import derive
+from rla.store.manifest import read_json
 from rla.store.reading import read_manifest, stream_rows
-from rla.store.record import read_json
 from rla.training.checkpoints import finished_checkpoint, open_to_train
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from rla.config.load import effective
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, Checkpoint
 from rla.models.verifying import model_digest
-from rla.store.digests import KEY, read_records, verify_recorded
-from rla.store.record import optional_json, read_json, sealed
+from rla.store.manifest import KEY, optional_json, read_json, read_records, sealed, verify_recorded
 from rla.training.checkpoints import COUNTS, FILE_BYTES, publish, record_together
 from rla.training.shared import ADAM_KEYS, Backend, Ranks, StoredTensor
 

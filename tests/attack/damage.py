@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, STARTED
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.calls import Point, call, fault
 from tests.attack.hostile import cut

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, read_json
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, read_json
 from rla.store.shards import Origin, write_shard
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.calls import fault

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_manifest, read_table
-from rla.store.record import MANIFEST
 from tests.attack.areas import Needs, Try, dice
 from tests.attack.calls import Ended, Point, call, fault
 from tests.attack.preparing import Mode

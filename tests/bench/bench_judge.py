@@ -24,8 +24,8 @@ from rla.config import Config
 from rla.envs.registry import load_config
 from rla.pipeline.context import StageContext
 from rla.store.layout import artifact, numbered_folders
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows, stream_rows
-from rla.store.record import MANIFEST
 from stages import STAGES
 
 WAYS = ("all", "training")

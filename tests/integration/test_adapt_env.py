@@ -15,8 +15,8 @@ from rla.adaptation import drafting
 from rla.adaptation.candidates import NOT_TRIED
 from rla.adaptation.drafting import NOTHING, Proposal
 from rla.envs.alfworld.environment import Alfworld
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST
 from rla.store.shards import ShardWriter
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, contents, forked, forked_until

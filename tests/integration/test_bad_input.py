@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rla.store.digests import digest
+from rla.store.manifest import MANIFEST, digest, read_json, read_run_config
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, read_json, read_run_config
 from rla.store.shards import Origin, part_entry, write_shard
 from tests.integration.pipelines import PARAMS
 from tests.unit.store.shard_damage import contents_of, edit_record

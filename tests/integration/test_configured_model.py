@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.digests import digest
+from rla.store.manifest import digest
 from tests.integration.pipelines import PARAMS
 
 RunRla = Callable[..., int]

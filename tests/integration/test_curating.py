@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rla.store.manifest import MANIFEST, read_json
 from rla.store.reading import read_tasks
-from rla.store.record import MANIFEST, read_json
 from rla.store.shards import Origin, write_shard
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents

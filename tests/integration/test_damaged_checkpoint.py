@@ -17,8 +17,7 @@ from rla.errors import UserError  # noqa: E402
 from rla.llm.factory import make_generator, verified_once  # noqa: E402
 from rla.models.checkpoint import open_checkpoint  # noqa: E402
 from rla.models.verifying import adopt, keep_or_make, verify_model  # noqa: E402
-from rla.store.digests import write_records  # noqa: E402
-from rla.store.record import read_json  # noqa: E402
+from rla.store.manifest import read_json, write_records  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from rla.training.sequences import Example  # noqa: E402
 from rla.training.sft import sft  # noqa: E402

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from rla.rollouts.play import is_mixed
+from rla.store.manifest import MANIFEST, STARTED, read_json
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, STARTED, read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 

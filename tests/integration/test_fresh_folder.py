@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rla.store.record import MANIFEST, STARTED, read_json
+from rla.store.manifest import MANIFEST, STARTED, read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 

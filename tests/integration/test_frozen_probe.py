@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from rla.store.record import read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 

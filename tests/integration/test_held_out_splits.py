@@ -10,8 +10,8 @@ import pytest
 
 from rla.llm.base import Completion, Request
 from rla.llm.scripted import ScriptedGenerator
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows, read_tasks
-from rla.store.record import read_json
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 

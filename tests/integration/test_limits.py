@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rla.store.record import MANIFEST, read_json
+from rla.store.manifest import MANIFEST, read_json
 from tests.integration.conftest import Rla
 
 SHARDS = {

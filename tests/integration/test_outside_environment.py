@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from rla.config import apply_overrides
-from rla.store.digests import digest
 from rla.store.layout import resource
+from rla.store.manifest import digest
 from rla.store.reading import read_rows
 from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 
 TOP = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 from tests.integration.pipelines import PARAMS, contents, environment
 
 SETTINGS = PARAMS.replace("tasks_per_iteration: 4, rollouts_per_task: 4", "rollouts_per_task: 48, concurrency: 16")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla.cli.app import run
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.removing import pruned_parts
+from rla.models.checkpoint import pruned_parts
 from tests.integration.pipelines import PARAMS, contents, make_pipeline, run
 
 REPRO = ["dvc", "repro"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rla.store.removing import pruned_parts
+from rla.models.checkpoint import pruned_parts
 from tests.integration.pipelines import killed_when, run
 from tests.unit.pipeline.run_records import finished_run, parts
 

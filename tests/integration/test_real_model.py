@@ -10,7 +10,7 @@ from rla.cli.app import run
 from rla.llm.chat import ChatFormat
 from rla.models.load import load_model, load_tokenizer
 from rla.store.layout import resource
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 
 pytestmark = pytest.mark.slow
 SMOLLM2 = "models/smollm2-135m"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 from tests.integration.conftest import Rla, stages
 
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards")

@@ -12,8 +12,8 @@ import pytest
 from rla.llm import http, scripted
 from rla.llm.base import SEED_MASK, Request
 from rla.llm.scripted import ScriptedGenerator
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST
 from tests.integration.pipelines import PARAMS, contents
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rla.store.layout import resource
+from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
@@ -65,8 +65,8 @@ def test_the_next_stage_is_told_which_slice_is_missing(rla: Rla) -> None:
     assert rla("rollout", "--run", "r", "--slice", "1/2")[0] == 0
     code, _, error = rla("score-steps", "--run", "r")
     assert code == 2 and "no manifest of slice 2/2" in error
-    code, _, error = rla("rollout", "--run", "r", "--slice", "1/3")
-    assert code == 2 and "begun in 2 slices, this call would make 3" in error
+    code, said, _ = rla("rollout", "--run", "r", "--slice", "1/3")
+    assert code == 0 and "missing slices: 2/3, 3/3" in said
     code, _, error = rla("rollout", "--run", "r", "--slice", "3/2")
     assert code == 2 and "--slice 3/2: expected i/n" in error
     code, _, error = rla("rollout", "--run", "r", "--slice", "2/2", "--workers", "2")

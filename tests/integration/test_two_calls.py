@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 from tests.integration.conftest import Rla, stages
 from tests.integration.pipelines import environment, until
 

@@ -12,8 +12,7 @@ import rla.training.sft
 from rla.cli.app import run
 from rla.envs.registry import environment
 from rla.envs.views import Demonstration
-from rla.store.digests import digest
-from rla.store.record import read_json
+from rla.store.manifest import digest, read_json
 from rla.training.sequences import Example
 from tests.integration.pipelines import PARAMS, contents
 

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": {"errors"},
     "seeds": set(),
     "text": set(),
-    "store": {"errors", "plugins", "rla", "config"},  # YAML, the version
+    "store": {"errors", "plugins", "rla", "text", "config"},  # YAML, the version
     "config": {"errors", "plugins", "rla"},
     "processes": DATA,
     "credit": {"config"},
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "envs": DATA | {"processes", "credit", "metrics", "models", "pictures"},
     "llm": DATA | {"processes", "models", "pictures"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm", "pictures"},
-    "pipeline": DATA | {"envs", "processes"},
+    "pipeline": DATA | {"envs", "models", "processes"},
     "tracking": DATA | {"processes"},
     "rollouts": WORK,
     "training": WORK | {"tracking"},

@@ -24,7 +24,7 @@ def merge(
         from rla.models.checkpoint import model_folder
         from rla.models.load import write_merged
         from rla.models.verifying import verify_model
-        from rla.store.removing import whole_folder
+        from rla.store.atomic import whole_folder
 
         model = model_folder(checkpoint)
         verify_model(model)

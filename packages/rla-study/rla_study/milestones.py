@@ -31,9 +31,9 @@ from rla.report.render import draw, terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
 from rla.store.layout import UNTRAINED, artifact
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 from rla.store.records import StopReason
-from rla.store.texts import counted, duration
+from rla.text import counted, duration
 from rla_study.planning.before import foreseen
 
 ENDS = 2  # steps shown from the beginning and from the end of an episode

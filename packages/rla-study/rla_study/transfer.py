@@ -19,9 +19,9 @@ from rla.errors import UserError
 from rla.plugins import from_checkout
 from rla.store.atomic import write_atomic, write_content
 
-RECORD = re.compile(r"(.+)(?:/_manifest\.parquet|/checkpoint\.json|\.origin\.json)")
+RECORD = re.compile(r"(.+)/(?:_manifest\.parquet|checkpoint\.json|\.origin\.json)")
 LOOSE = re.compile(r"config\.yaml|(timings|tensorboard|tracking|report)/.+|((.+/)?[^/]*\d/)?[a-z-]+\.json")
-UNFINISHED = re.compile(r"(^|/)\.|\.(partial|again|tmp)(/|$)")  # and hidden files: locks, temporary files
+UNFINISHED = re.compile(r"(^|/)\.(?!origin\.json$)|\.(partial|again|tmp)(/|$)")  # hidden: locks, temporary files
 LINKED = re.compile(r"init/.+|\d+/(policy|rm)/model/[^/]+")  # to the files of `model.policy`, until a model is trained
 RUN_FILE = re.compile(r"config\.yaml|(\d+|init|test|eval|splits|probe)/.+")
 URL = re.compile(r"(?!file:|local:)[a-z][a-z0-9+.-]+://[^/]+(/(?!\.{1,2}(/|$))[^/]+)+")
@@ -78,7 +78,7 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
     is left out.
     """
     from rla.store.atomic import lock_outputs
-    from rla.store.record import STARTED
+    from rla.store.manifest import STARTED
 
     def read(place: Any, *keys: str) -> list[bytes]:
         return [place.cat_file(key) if place.exists(key) else b"" for key in keys]

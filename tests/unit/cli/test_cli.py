@@ -21,7 +21,7 @@ from rla.cli.calls import default_run, git_revision
 from rla.errors import UserError
 from rla.pipeline.context import StageContext, StageSpec
 from rla.store.layout import resource
-from rla.store.record import MANIFEST, read_run_config
+from rla.store.manifest import MANIFEST, read_run_config
 from stages import STAGES
 
 Captured = pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from rla.cli.progress import BarProgress, LineProgress, make_progress
-from rla.store.texts import duration
+from rla.text import duration
 
 
 class Clock:

@@ -11,7 +11,7 @@ from rla.cli.app import run as call
 from rla.config import resolved
 from rla.pipeline.plan import run_and_params
 from rla.store.layout import resource
-from rla.store.record import write_run_config
+from rla.store.manifest import write_run_config
 from rla.store.shards import write_shard
 from tests.browser.hostile_run import COUNTS, ORIGIN
 from tests.unit.builders import configured, score, task, trajectory

@@ -9,7 +9,7 @@ from typing import Any
 from rla import __version__
 from rla.pipeline.finished import MADE_FROM, artifact_digest
 from rla.store.layout import artifact
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 
 STATE_BYTES, MODEL_BYTES = 120, 20
 CHECKPOINTS = ("policy", "rm", "first_policy", "first_rm")

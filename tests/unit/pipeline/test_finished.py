@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rla.pipeline.finished import finished_iterations, policy_evaluated
 from rla.store.layout import artifact
-from rla.store.record import MANIFEST, read_json
+from rla.store.manifest import MANIFEST, read_json
 from tests.unit.pipeline.run_records import evaluate, finished_run, record
 
 

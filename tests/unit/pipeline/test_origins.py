@@ -9,9 +9,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
-from rla.store.digests import digest
 from rla.store.layout import artifact, made_together
-from rla.store.record import MANIFEST, STARTED, is_complete, optional_record
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_record
 from rla.store.shards import Origin, Output, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 

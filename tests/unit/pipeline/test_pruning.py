@@ -10,7 +10,7 @@ import pytest
 from rla.cli.app import run as rla
 from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
-from rla.models.checkpoint import model_folder, open_checkpoint
+from rla.models.checkpoint import model_folder, open_checkpoint, pruned_parts
 from rla.pipeline.finished import (
     freed_bytes,
     planned_evaluations,
@@ -20,8 +20,7 @@ from rla.pipeline.finished import (
     unneeded_parts,
 )
 from rla.store.layout import artifact
-from rla.store.removing import pruned_parts
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from rla.training.checkpoints import open_to_train
 from tests.unit.builders import configured
 from tests.unit.pipeline.run_records import evaluate, finished_run, parts, record

@@ -13,7 +13,7 @@ from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.pipeline.plan import Plan, write_plan
 from rla.store.layout import artifact, resource
-from rla.store.record import STARTED, update_run_config, write_run_config
+from rla.store.manifest import STARTED, update_run_config, write_run_config
 from rla.store.shards import Origin, write_shard
 from stages import STAGES
 from tests.unit.builders import task

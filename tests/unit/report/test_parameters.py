@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rla.config import resolved
 from rla.report.tables import parameters_tables
-from rla.store.record import write_run_config
+from rla.store.manifest import write_run_config
 from tests.unit.builders import configured
 
 

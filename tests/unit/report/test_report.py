@@ -13,7 +13,7 @@ from rla.errors import UserError
 from rla.report.collect import RunSummary, collect
 from rla.report.render import as_markdown, as_text, column_widths, fitting, report_page, tables_section
 from rla.report.tables import Table, tables_of_run
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
 

@@ -11,7 +11,7 @@ import pytest
 from rla.cli.app import run
 from rla.report.collect import collect
 from rla.report.tables import tables_of_run
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 
 COUNTS: dict[str, Any] = {"pending": 0, "accepted": 0, "accepted_harder": 0, "accepted_easier": 0, "returned": 0}
 COUNTS |= {"accepted_total": 0, "adapted_slots": 0, "pool_depth_mean": 0.0, "expert_success": None, "by_edit": {}}

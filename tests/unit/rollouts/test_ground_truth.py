@@ -11,7 +11,7 @@ import pytest
 from rla.cli.app import run
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
-from rla.store.record import MANIFEST
+from rla.store.manifest import MANIFEST
 from rla.store.records import Task, Trajectory
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import configured, score, step, trajectory

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.store.atomic import WHOLE, Slice
-from rla.store.record import read_json, sealed
+from rla.store.manifest import read_json, sealed
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import task
 

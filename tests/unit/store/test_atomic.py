@@ -1,7 +1,6 @@
 """Files that are whole or absent, also where the disk is full: one error that names the file, and no litter."""
 
 import errno
-import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +10,7 @@ from time import sleep
 import pytest
 
 from rla.errors import UserError
-from rla.store.atomic import write_atomic, write_json, write_text
-from rla.store.removing import whole_folder
+from rla.store.atomic import whole_folder, write_atomic, write_json, write_text
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -87,20 +85,3 @@ def test_a_rename_that_the_file_system_answers_with_enoent(
 def test_half_a_surrogate_pair_in_a_text_file_is_replaced(tmp_path: Path) -> None:
     write_text(tmp_path / "x", "a\ud800b\ud83d\ude00")
     assert (tmp_path / "x").read_text() == "a\ufffdb\U0001f600"
-
-
-def test_a_folder_that_was_renamed_before_the_lock_came_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = fcntl.flock
-
-    def late(descriptor: int, how: int) -> None:
-        """The other call ends between the opening of the folder and its lock."""
-        (tmp_path / ".x.tmp" / "weights").write_text("whole")
-        (tmp_path / ".x.tmp").rename(tmp_path / "x")
-        real(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(UserError, match="x: another call has just made it; call again"), whole_folder(tmp_path / "x"):
-        pass
-    assert (tmp_path / "x" / "weights").read_text() == "whole"

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, record_text
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST, record_text
 from rla.store.shards import ShardWriter
 from tests.unit.store.shard_damage import OURS, grow, names_of
 

@@ -20,8 +20,8 @@ from rla.pictures.shard import (
 )
 from rla.pictures.vision import png_digest, png_size
 from rla.store.atomic import WHOLE, Slice
+from rla.store.manifest import is_complete
 from rla.store.reading import read_rows
-from rla.store.record import is_complete
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import trajectory

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import MANIFEST, STARTED
 from rla.store.shards import Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import task
-from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, edit_record, flip, grow, names_of
+from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -84,18 +84,6 @@ def test_own_files_of_another_origin_are_replaced(tmp_path: Path) -> None:
     assert contents_of(tmp_path / "x") == contents_of(tmp_path / "calm")
 
 
-@pytest.mark.parametrize("slices", ["x", None, [1], 2.5, 0, -1, True, 3_000_000])
-def test_an_absurd_number_of_slices_is_refused_at_once_and_replaced(tmp_path: Path, slices: object) -> None:
-    grow(tmp_path / "x", groups=1)
-    record = tmp_path / "x" / STARTED
-    edit_record(record, lambda found: found | {"slices": slices})
-    for call in (lambda: ShardWriter(tmp_path / "x", "tasks", OURS), lambda: read_manifest(tmp_path / "x")):
-        with pytest.raises(UserError, match=r"_started\.parquet: no number of slices; remove this file"):
-            call()
-    grow(tmp_path / "x", overwrite=True)
-    assert read_manifest(tmp_path / "x")["rows"] == 2 * GROUPS
-
-
 def test_a_link_in_the_place_of_a_file_that_is_being_written_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     (tmp_path / "x").mkdir()
@@ -112,7 +100,7 @@ def test_a_lost_record_is_mended_from_what_the_parts_say(tmp_path: Path) -> None
     with pytest.raises(UserError, match="unknown origin; use --overwrite"):
         ShardWriter(tmp_path / "x", "tasks", OURS)
     assert ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True).done == {0, 1, 2}
-    grow(tmp_path / "x")
+    grow(tmp_path / "x", overwrite=True)
     assert contents_of(tmp_path / "x") == contents_of(tmp_path / "calm")
 
 

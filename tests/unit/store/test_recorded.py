@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.store.digests import below, joint_digest, read_records, record_files, verify_recorded, write_records
+from rla.store.manifest import below, joint_digest, read_records, record_files, verify_recorded, write_records
 
 
 def two_files(folder: Path) -> Path:

@@ -8,8 +8,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.atomic import Slice
+from rla.store.manifest import STARTED
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import STARTED
 from rla.store.shards import ShardWriter
 from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of, slice_of_two
 
@@ -18,8 +18,8 @@ STARTS = Slice(index=0, count=2)
 
 def started(folder: Path) -> list[ShardWriter]:
     """Both slices of a call with two workers and `--overwrite`."""
-    told = ShardWriter(folder, "tasks", OURS, part=STARTS, overwrite=True).replaces
-    return [ShardWriter(folder, "tasks", OURS, part=Slice(index=index, count=2, replaces=told)) for index in (1, 2)]
+    ShardWriter(folder, "tasks", OURS, part=STARTS, overwrite=True)
+    return [ShardWriter(folder, "tasks", OURS, part=slice_of_two(index), overwrite=True) for index in (1, 2)]
 
 
 def played(folder: Path) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_call_whose_slices_fail_leaves_the_folder_as_it_was(tmp_path: Path, gr
     before = contents_of(tmp_path / "x")
     started(tmp_path / "x")
     assert contents_of(tmp_path / "x") == before
-    with pytest.raises(UserError, match="made with another config_digest"):  # a slice that this call has not started
+    with pytest.raises(UserError, match="made with another config_digest"):
         ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(1))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import pytest
 
 from rla.errors import UserError
-from rla.store.removing import RecordBeside, bring_back, settle, take_place
+from rla.store.atomic import bring_back, building, settle, take_place
 
-MOVES = 5  # renames and removals of one replacing: aside, into place, to go, one file, its folder
+MOVES = 5  # renames and removals of one replacing: aside, into place, to go, a file, its folder
 
 
 def filled(folder: Path, text: str) -> Path:
@@ -19,8 +19,15 @@ def filled(folder: Path, text: str) -> Path:
     return folder
 
 
-def ours(folder: Path) -> Callable[[Path], bool]:
-    return lambda path: path.name == "record"
+def ours(path: Path) -> bool:
+    return path.name == "record"
+
+
+def replaced(place: Path) -> None:
+    """A new folder takes the place."""
+    with building(place) as partial:
+        (partial / "record").write_text("new")
+        take_place(partial, place, ours)
 
 
 def names(folder: Path) -> list[str]:
@@ -29,7 +36,7 @@ def names(folder: Path) -> list[str]:
 
 def test_nothing_of_the_old_one_is_left(tmp_path: Path) -> None:
     filled(tmp_path / "x", "old")
-    take_place(filled(tmp_path / "x.tmp", "new"), tmp_path / "x", ours)
+    replaced(tmp_path / "x")
     assert names(tmp_path) == ["x"] and (tmp_path / "x/record").read_text() == "new"
 
 
@@ -43,50 +50,41 @@ def test_a_kill_at_any_move_leaves_one_of_them_whole(
     class Killed(BaseException):
         pass
 
-    def counted(name: str) -> None:
-        real = getattr(Path, name)
+    def until_killed(owner: object, name: str) -> None:
+        real = getattr(owner, name)
 
-        def until_killed(path: Path, *arguments: object, **options: object) -> object:
+        def call(*arguments: object, **options: object) -> object:
             if len(done) >= moves - 1:  # a dead process undoes nothing
                 raise Killed
             done.append(name)
-            return real(path, *arguments, **options)
+            return real(*arguments, **options)
 
-        monkeypatch.setattr(Path, name, until_killed)
+        monkeypatch.setattr(owner, name, call)
 
     with monkeypatch.context():
-        for name in ("rename", "unlink", "rmdir"):
-            counted(name)
+        until_killed(Path, "rename")
+        for name in ("unlink", "rmdir"):
+            until_killed(os, name)
         with pytest.raises(Killed):
-            take_place(filled(tmp_path / "x.tmp", "new"), tmp_path / "x", ours)
+            replaced(tmp_path / "x")
         monkeypatch.undo()
-    settle(tmp_path / "x", ours)
+    settle(tmp_path / "x")
     assert (tmp_path / "x/record").read_text() == ("old" if moves <= 2 else "new")
-    assert set(names(tmp_path)) <= {"x", "x.tmp"}
+    assert names(tmp_path) == ["x"]
 
 
 def test_what_is_foreign_is_refused_before_anything_moves(tmp_path: Path) -> None:
     (filled(tmp_path / "x", "old") / "thesis.md").write_text("years of work")
     with pytest.raises(UserError, match=r"holds what rla did not write \(thesis\.md\)"):
-        take_place(filled(tmp_path / "x.tmp", "new"), tmp_path / "x", ours)
-    assert names(tmp_path) == ["x", "x.tmp"] and (tmp_path / "x/record").read_text() == "old"
+        replaced(tmp_path / "x")
+    assert names(tmp_path) == ["x"] and (tmp_path / "x/record").read_text() == "old"
 
 
-def test_where_the_new_one_cannot_move_the_old_one_comes_back(tmp_path: Path) -> None:
-    (filled(tmp_path / "x", "old").with_name("x.json")).write_text('"of the old one"')
-    beside = RecordBeside(file=tmp_path / "x.json", content={"of": "the new one"})
+def test_if_the_new_one_cannot_move_the_old_one_comes_back(tmp_path: Path) -> None:
+    filled(tmp_path / "x", "old")
     with pytest.raises(FileNotFoundError):
-        take_place(tmp_path / "missing", tmp_path / "x", ours, beside=beside)
-    assert names(tmp_path) == ["x", "x.json"] and names(tmp_path / "x") == ["record"]
-    assert (tmp_path / "x.json").read_text() == '"of the old one"'
-
-
-def test_what_another_call_left_since_is_settled_first(tmp_path: Path) -> None:
-    """Here a call was killed after this one had looked; the file system then refused the second old folder."""
-    for name in ("x", ".x.old"):
-        filled(tmp_path / name, name)
-    take_place(filled(tmp_path / "x.tmp", "new"), tmp_path / "x", ours)
-    assert names(tmp_path) == ["x"] and (tmp_path / "x/record").read_text() == "new"
+        take_place(tmp_path / "missing", tmp_path / "x", ours)
+    assert names(tmp_path) == ["x"] and (tmp_path / "x/record").read_text() == "old"
 
 
 def test_a_reader_finds_the_old_one_that_a_killed_call_left_aside(tmp_path: Path) -> None:
@@ -95,4 +93,4 @@ def test_a_reader_finds_the_old_one_that_a_killed_call_left_aside(tmp_path: Path
     assert names(tmp_path) == ["x"] and (tmp_path / "x/record").read_text() == "old"
     filled(tmp_path / ".x.old", "older")
     bring_back(tmp_path / "x")
-    assert names(tmp_path) == [".x.old", "x"]  # whoever writes next removes it
+    assert names(tmp_path) == [".x.old", "x"]  # the next writer removes it

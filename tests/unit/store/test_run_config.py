@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.store.record import HEADER, read_run_config, write_run_config
+from rla.store.manifest import HEADER, read_run_config, write_run_config
 
 PARAMS = {"seed": 3, "credit": {"step_weight": 0.5, "name": "ünï: #x"}, "rollout": {"cut": None, "splits": ["a", "b"]}}
 

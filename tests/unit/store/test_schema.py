@@ -12,8 +12,8 @@ import pytest
 import rla.store.schema
 from rla.errors import UserError
 from rla.seeds import derive
+from rla.store.manifest import Origin
 from rla.store.reading import read_rows
-from rla.store.record import Origin
 from rla.store.records import content_id
 from rla.store.schema import GROUP, arrow_schema, load_schema, to_table
 from rla.store.shards import ShardWriter

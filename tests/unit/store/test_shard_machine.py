@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, slices
+from rla.store.manifest import MANIFEST, STARTED
 from rla.store.reading import read_rows
-from rla.store.record import MANIFEST, STARTED, optional_record
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.store.shard_damage import GROUPS, OTHER, OURS, contents_of, flip, grow, names_of, rows_of
 
@@ -46,10 +46,8 @@ class ShardMachine(RuleBasedStateMachine):
         self.calm = {origin.config: contents_of(self.top / origin.config) for origin in (OURS, OTHER)}
         self.owner: Origin | None = None
         self.intact: dict[str, bytes] = {}  # parts of the owner, by name
-        self.count = 1  # of the slices that it is made in
         self.clean = True  # nobody has damaged it
         self.flips = 0  # of bits of a record
-        self.replaces = False  # what the call that started slices last has told them
 
     def teardown(self) -> None:
         if hasattr(self, "top"):
@@ -74,10 +72,15 @@ class ShardMachine(RuleBasedStateMachine):
     def call(self, origin: Origin, overwrite: bool, written: int, killed: bool) -> None:
         self.called(origin, WHOLE, overwrite=overwrite, written=written, killed=killed)
 
-    @rule(origin=ORIGINS, index=st.integers(1, 2), written=st.integers(0, 2), killed=st.booleans(), told=st.booleans())
-    def call_of_a_slice(self, origin: Origin, index: int, written: int, killed: bool, told: bool) -> None:
-        part = Slice(index=index, count=2, replaces=told and self.replaces)
-        self.called(origin, part, overwrite=False, written=written, killed=killed)
+    @rule(
+        origin=ORIGINS,
+        index=st.integers(1, 2),
+        overwrite=st.booleans(),
+        written=st.integers(0, 2),
+        killed=st.booleans(),
+    )
+    def call_of_a_slice(self, origin: Origin, index: int, overwrite: bool, written: int, killed: bool) -> None:
+        self.called(origin, Slice(index=index, count=2), overwrite=overwrite, written=written, killed=killed)
 
     @rule(origin=ORIGINS, overwrite=st.booleans())
     def call_that_starts_slices(self, origin: Origin, overwrite: bool) -> None:
@@ -85,55 +88,43 @@ class ShardMachine(RuleBasedStateMachine):
 
     def called(self, origin: Origin, part: Slice, *, overwrite: bool, written: int, killed: bool) -> None:
         mine = [group for group in range(GROUPS) if part.count == 1 or part.takes(group)]
-        free = self.owner is None or (self.clean and self.owner == origin and part.count == self.count)
+        free = self.owner is None or (self.clean and self.owner == origin)
+        before = contents_of(self.folder) if self.folder.exists() else {}
         try:
             writer = ShardWriter(self.folder, "tasks", origin, overwrite=overwrite, part=part)
         except UserError:
             assert not free
             self.all_intact()
             return
-        stays = self.owner not in (None, origin) and self.holder() != origin.config
-        assert overwrite or self.owner in (None, origin) or (stays and part.replaces)
-        if part.index == 0:
-            self.replaces = writer.replaces
-        if not stays:
-            self.taken_by(origin, 0 if writer.complete else part.count)
+        assert overwrite or self.owner in (None, origin)
         self.all_intact()
         if writer.complete:
+            self.taken_by(origin)
             return
-        if not stays:
+        assert (contents_of(self.folder) if self.folder.exists() else {}) == before  # nothing is begun yet
+        if part.index > 0 and self.owner == origin:
             assert {writer.part(group).name for group in mine} & self.intact.keys() <= {
                 path.name for path in writer.parts()
             }
         for group in [group for group in mine if group not in writer.done][:written]:
             writer.write(group, rows_of(origin, group))
-            self.taken_by(origin, part.count)
+            self.taken_by(origin)
             self.intact[writer.part(group).name] = writer.part(group).read_bytes()
         if killed:
+            self.folder.mkdir(exist_ok=True)
             (self.folder / ".part-00001.parquet.tmp").write_bytes(b"half")
         elif part.index > 0 and set(mine) == set(writer.done):
             try:
                 writer.finish({"tasks": 2 * len(mine)})
             except UserError:  # another slice was damaged after it had ended
                 assert not self.clean and part.count == 2
+            self.taken_by(origin)
             self.all_intact()
 
-    def taken_by(self, origin: Origin, count: int) -> None:
-        """The folder is of this origin from here on, begun in so many slices; 0: it is whole."""
+    def taken_by(self, origin: Origin) -> None:
+        """The folder is of this origin from here on."""
         if self.owner != origin:
             self.owner, self.intact, self.clean = origin, {}, True
-        self.count = count or self.count
-
-    def holder(self) -> str | None:
-        """The origin whose shard a reader finds, or a call would go on with."""
-        for name in (MANIFEST, STARTED):
-            try:
-                found = optional_record(self.folder, name)
-            except UserError:
-                return None
-            if found is not None:
-                return str(found[1]["config_digest"])
-        return None
 
     # What others do to the folder.
 

@@ -10,9 +10,8 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.atomic import WHOLE, Slice, slices
-from rla.store.digests import digest
+from rla.store.manifest import STARTED, digest, read_json
 from rla.store.reading import read_manifest, read_rows
-from rla.store.record import STARTED, read_json
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import task
 from tests.unit.store.shard_damage import edit_record
@@ -94,29 +93,15 @@ def test_a_slice_of_other_settings_is_not_joined(tmp_path: Path) -> None:
         make(tmp_path / "x", Slice.parse("2/2"))
 
 
-def test_another_number_of_slices_is_refused_and_taken_over_on_demand(tmp_path: Path) -> None:
+def test_another_number_of_slices_keeps_the_parts_that_are_there(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     make(folder, Slice.parse("1/3"))
-    for other in (Slice.parse("1/2"), WHOLE):
-        with pytest.raises(UserError, match=rf"begun in 3 slices, this call would make {other.count}; go on with"):
-            make(folder, other)
-    with pytest.raises(UserError, match="begun in 3 slices"):
-        make(folder, Slice.parse("1/2"), overwrite=True)
     kept = (folder / "part-00003.parquet").stat().st_mtime_ns
-    ShardWriter(folder, "tasks", ORIGIN, part=Slice(index=0, count=2), overwrite=True)
     for part in slices(2):
         make(folder, part)
     assert (folder / "part-00003.parquet").stat().st_mtime_ns == kept
     make(tmp_path / "whole")
     assert digest(folder) == digest(tmp_path / "whole")
-
-
-def test_a_slice_does_not_replace_what_others_may_be_writing(tmp_path: Path) -> None:
-    make(tmp_path / "x", Slice.parse("1/2"))
-    other = Origin(config="c2", inputs={}, seed=0)
-    with pytest.raises(UserError, match="a slice does not replace a folder"):
-        ShardWriter(tmp_path / "x", "tasks", other, part=Slice.parse("2/2"), overwrite=True)
-    assert ShardWriter(tmp_path / "x", "tasks", other, part=Slice(index=0, count=2), overwrite=True).done == set()
 
 
 def test_slices_that_start_and_finish_in_the_same_moment(tmp_path: Path) -> None:
@@ -143,7 +128,7 @@ def test_of_two_first_slices_of_different_settings_one_is_refused(tmp_path: Path
     def one(part: str, config: str, folder: Path) -> str:
         together.wait()
         try:
-            ShardWriter(folder, "tasks", Origin(config=config, inputs={}, seed=0), part=Slice.parse(part))
+            ShardWriter(folder, "tasks", Origin(config=config, inputs={}, seed=0), part=Slice.parse(part)).begin()
         except UserError as error:
             return str(error)
         return config

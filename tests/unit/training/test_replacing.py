@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from rla import __version__
 from rla.errors import UserError
-from rla.store.digests import record_files, write_records
-from rla.store.record import sealed
-from rla.store.removing import take_place
+from rla.store.atomic import take_place
+from rla.store.manifest import record_files, sealed, write_records
 from rla.training.checkpoints import checkpoint_file, finished_checkpoint
 
 OURS, OTHER = {"origin": {"seed": 1}}, {"origin": {"seed": 2}}
@@ -63,18 +63,18 @@ def test_a_file_of_somebody_else_among_the_weights_is_left_as_it_is(tmp_path: Pa
 def test_a_removal_that_is_killed_leaves_nothing_under_the_old_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, unlink, left = checkpoint(tmp_path / "policy"), Path.unlink, [3]
-    (checkpoint(tmp_path / "policy.tmp") / "checkpoint.json").write_text(json.dumps({"rla": __version__, **OTHER}))
+    out, unlink, left = checkpoint(tmp_path / "policy"), os.unlink, [3]
+    (checkpoint(tmp_path / ".policy.tmp") / "checkpoint.json").write_text(json.dumps({"rla": __version__, **OTHER}))
 
-    def until_killed(path: Path, *, missing_ok: bool = False) -> None:
+    def until_killed(path: str, **options: int) -> None:
         left[0] -= 1
         if not left[0]:
             raise KeyboardInterrupt
-        unlink(path, missing_ok=missing_ok)
+        unlink(path, **options)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "unlink", until_killed)
-        take_place(tmp_path / "policy.tmp", out, checkpoint_file)
+        patched.setattr(os, "unlink", until_killed)
+        take_place(tmp_path / ".policy.tmp", out, checkpoint_file(out))
     assert finished_checkpoint(out, OTHER, overwrite=False)
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from rla.envs.chat_prompts import single_spaced
 from rla.errors import UserError
-from rla.store.reading import column_batches, most_bytes
+from rla.store.reading import column_batches
 from rla.store.records import Task
 from rla_programs.answering.transcripts import ROLES_READ, Given, NoTranscript, given_messages
 
@@ -197,7 +197,7 @@ def _parquet_rows(file: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with pq.ParquetFile(file) as opened:
             columns = [name for name in READ if name in opened.schema_arrow.names]
-            for batch in column_batches(file, opened, columns, most=most_bytes(file.stat().st_size), rows=AT_ONCE):
+            for batch in column_batches(file, opened, columns, rows=AT_ONCE):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise UserError(f"{file}: cannot be read: {error}") from None

@@ -38,7 +38,7 @@ from rla.pipeline.origins import refuse_foreign, run_async
 from rla.rollouts.evaluation import evaluating
 from rla.rollouts.play import run_groups
 from rla.store.atomic import write_json
-from rla.store.digests import file_digest
+from rla.store.manifest import file_digest
 from rla.store.reading import read_tasks
 from rla.store.records import Task
 from rla_programs.answering.answer_files import MatchedAnswers, matched_answers, read_answers

@@ -22,7 +22,7 @@ from jinja2 import TemplateError
 
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat, rendered_in_time
-from rla.store.texts import whole_text
+from rla.text import whole_text
 from rla_programs.collecting.conversations import Conversation, template_messages
 
 if TYPE_CHECKING:

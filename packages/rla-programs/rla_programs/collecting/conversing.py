@@ -11,10 +11,9 @@ from rla.config.training import SftConfig
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import ensure
-from rla.store.digests import digest
 from rla.store.layout import artifact
+from rla.store.manifest import digest, is_complete
 from rla.store.reading import read_manifest
-from rla.store.record import is_complete
 from rla_programs.coding.importing.hub import PREFIX, fetched
 from rla_programs.collecting.command import COLLECT, CONVERSATIONS
 from rla_programs.collecting.published import conversations_at, parts_of_source

@@ -25,9 +25,9 @@ from typing import Any
 from rla_bridges.lenient_json import lenient_loads
 
 from rla.errors import UserError
-from rla.store.reading import column_batches, most_bytes, opened_part
-from rla.store.record import MANIFEST, STARTED
-from rla.store.texts import whole_text, whole_texts
+from rla.store.manifest import MANIFEST, STARTED
+from rla.store.reading import column_batches, opened_part
+from rla.text import whole_text, whole_texts
 from rla_programs.collecting.conversations import ROLES, ChatMessage, Conversation, calls_text, read_conversations
 
 KINDS = (".parquet", ".jsonl")
@@ -205,10 +205,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """The position of each row, counted from 1, and its content. Empty lines do not count as rows."""
     if file.suffix == ".parquet":
         with opened_part(file, remedy="fetch or write the file again, or leave it out") as parquet:
-            rows = chain.from_iterable(
-                batch.to_pylist()
-                for batch in column_batches(file, parquet, None, most=most_bytes(file.stat().st_size), rows=64)
-            )
+            rows = chain.from_iterable(batch.to_pylist() for batch in column_batches(file, parquet, None, rows=64))
             yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
         return
     with file.open("rb") as lines:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
-from rla.pipeline.origins import counts_of, divided, origin, pool_of, slice_of
+from rla.pipeline.origins import counts_of, made_by_workers, origin, pool_of, slice_of
 from rla.store.atomic import WHOLE, Slice
 from rla.store.reading import read_tasks
 from rla.store.shards import ShardWriter
@@ -43,7 +43,7 @@ def _collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
     """Conversations of `collect.teacher`."""
     pool = pool_of(ctx, "pool")
     writer = opened(ctx, [pool], slice_of(ctx))
-    if not (writer.complete or divided(ctx, writer, check=dict)):
+    if not (writer.complete or made_by_workers(ctx, writer, check=dict)):
         play_conversations(ctx, writer, read_tasks(pool))
     return {"conversations": str(writer.folder), **counts_of(writer)}
 

@@ -16,7 +16,7 @@ from rla.envs.registry import default_config
 from rla.errors import UserError
 from rla.pipeline.plan import existing_run, runs_text, stored_runs
 from rla.report.collect import RunSummary, collect
-from rla.store.record import read_run_config
+from rla.store.manifest import read_run_config
 from rla.text import one_line
 from rla_study.ablation.design import Arm
 from rla_study.ablation.outcomes import ArmOutcome, RunOutcome, Wins, outcome_of

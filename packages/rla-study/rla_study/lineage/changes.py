@@ -14,7 +14,7 @@ from rla.report.collect import RunSummary
 from rla.report.render import Section, safe
 from rla.report.tables import percent
 from rla.store.layout import artifact
-from rla.store.record import is_complete
+from rla.store.manifest import is_complete
 from rla.text import printable
 from rla_study.lineage.lineages import Lineage, lineages
 

@@ -18,8 +18,8 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.report.tables import ABSENT, Table, number
 from rla.store.layout import artifact, numbered_folders
+from rla.store.manifest import is_complete
 from rla.store.reading import read_rows
-from rla.store.record import is_complete
 
 Row = dict[str, Any]
 TASK = ("task_id", "kind", "instruction", "plan_length")

@@ -14,7 +14,7 @@ from rla.errors import UserError
 from rla.processes import visible_gpus
 from rla.report.render import as_text, terminal_width
 from rla.report.tables import ABSENT, Table
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from rla_study.planning.command import models_of
 from rla_study.planning.plan import Machine, StageNeed, stage_needs
 from rla_study.planning.work import Guesses

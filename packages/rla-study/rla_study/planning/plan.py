@@ -12,7 +12,7 @@ from rla.config.load import read_yaml
 from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
 from rla.store.layout import resource
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from rla.training.cost import pass_tokens
 from rla_study.planning.memory import BYTES, ENGINE, Launched, held_tokens, inference_bytes, training_bytes
 from rla_study.planning.shapes import ModelShape

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rla.config import Config
 from rla.config.sections import CheckpointsConfig
 from rla.report.tables import ABSENT, Table
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from rla_study.planning.disk import TOKEN_ON_DISK, CheckpointBytes, RunBytes, Taught, checkpoint_bytes, run_bytes
 from rla_study.planning.plan import Machine, Models, StageNeed, reward_model_trains
 from rla_study.planning.work import Guesses

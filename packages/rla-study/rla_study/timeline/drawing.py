@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla.report.curves import rendered
 from rla.report.tables import LOOP
-from rla.store.texts import counted
-from rla.text import printable
+from rla.text import counted, printable
 from rla_study.timeline.timeline import CPU, HOUR, Device, Span, Timeline, costs, device_order
 
 if TYPE_CHECKING:

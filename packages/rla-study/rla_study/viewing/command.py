@@ -43,7 +43,7 @@ def export(
     """
 
     def call() -> None:
-        from rla.store.texts import counted
+        from rla.text import counted
         from rla_study.viewing.inspect_folder import export_new
 
         place, config = run_and_config(run, params, set_)

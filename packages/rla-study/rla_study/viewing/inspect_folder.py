@@ -24,12 +24,10 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.report.episodes import Played, evaluated_in, played_in, played_iterations, shown_episodes
-from rla.store.atomic import write_atomic, write_json
-from rla.store.digests import file_digest
+from rla.store.atomic import refuse_others, remove_file, whole_folder, write_atomic, write_json
+from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json, optional_record
 from rla.store.reading import read_nested, shard_parts
-from rla.store.record import MANIFEST, is_complete, optional_json, optional_record
 from rla.store.records import content_id
-from rla.store.removing import refuse_others, remove_file, whole_folder
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
 EXPORTED = "exported.json"

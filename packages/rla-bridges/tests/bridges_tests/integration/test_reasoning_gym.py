@@ -19,8 +19,8 @@ from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from rla.store.record import read_json
 from tests.integration.conftest import Rla, stages
 
 PARAMS = """

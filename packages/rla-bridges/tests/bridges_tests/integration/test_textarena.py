@@ -10,8 +10,8 @@ pytest.importorskip("textarena", reason="the textarena extra is not installed")
 
 from rla_bridges.adapters.textarena_games import GAMES
 
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from rla.store.record import read_json
 from tests.integration.conftest import Rla, stages
 
 PARAMS = """

@@ -8,7 +8,7 @@ from rla_programs.answering.at_k import Answered, figures_at_k
 from rla_study.comparing.compare import comparison, comparison_tables
 from study_tests.comparing.builders import LITTLE, MUCH, made_run, params, write_json_file
 
-from rla.store.record import read_json
+from rla.store.manifest import read_json
 
 
 def test_each_run_has_a_line_where_it_was_given_several_answers(tmp_path: Path) -> None:

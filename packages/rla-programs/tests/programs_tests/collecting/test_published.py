@@ -13,7 +13,7 @@ from rla_programs.collecting.conversations import Conversation, read_conversatio
 from rla_programs.collecting.published import NotAConversation, conversations_at, published_conversation
 
 from rla.errors import UserError
-from rla.store.record import Origin
+from rla.store.manifest import Origin
 from rla.store.shards import ShardWriter
 
 USER = {"role": "user", "content": "Add."}

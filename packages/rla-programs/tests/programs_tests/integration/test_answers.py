@@ -11,8 +11,8 @@ from rla_bridges.adapters.reasoning_items import item_of, known_answer
 from rla_programs.coding.data.problems import problem_of
 
 from programs_tests.integration.test_coding import PARAMS as CODING
+from rla.store.manifest import read_json
 from rla.store.reading import read_tasks
-from rla.store.record import read_json
 from tests.integration.conftest import Rla
 
 REASONING = """

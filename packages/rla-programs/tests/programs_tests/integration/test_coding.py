@@ -18,8 +18,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from rla.store.record import read_json
 from tests.integration.conftest import Rla
 from tests.unit.llm.chat_completions import ChatCompletions, reply
 

@@ -13,7 +13,7 @@ from rla_programs.collecting.conversations import Conversation, read_conversatio
 
 from rla.cli.app import run
 from rla.envs import registry
-from rla.store.record import Origin, read_json
+from rla.store.manifest import Origin, read_json
 from rla.store.records import Judgement, Segment, Step, StepScore, StopReason, Trajectory
 from rla.store.shards import ShardWriter
 from tests.unit.llm.chat_completions import ChatCompletions, reply

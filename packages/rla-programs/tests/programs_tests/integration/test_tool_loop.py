@@ -17,8 +17,8 @@ from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator, hashed_path
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
+from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from rla.store.record import read_json
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
 from tests.integration.conftest import Rla, stages

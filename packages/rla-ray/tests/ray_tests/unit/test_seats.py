@@ -21,7 +21,7 @@ from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.scripted import ScriptedGenerator
 from rla.models.checkpoint import Adapter
-from rla.store.digests import record_files, write_records
+from rla.store.manifest import record_files, write_records
 
 pytest.importorskip("torch")
 

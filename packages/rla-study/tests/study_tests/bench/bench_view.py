@@ -20,7 +20,7 @@ from rla_study.viewing.inspect_server import viewer
 
 from rla.envs.registry import load_config
 from rla.report.episodes import episode_frame, played_in
-from rla.store.texts import readable_bytes
+from rla.text import readable_bytes
 from tests.browser.chromium import browser_page, chromium
 
 

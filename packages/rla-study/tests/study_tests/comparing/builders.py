@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rla.store.record import write_run_config
+from rla.store.manifest import write_run_config
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
 

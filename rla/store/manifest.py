@@ -1,4 +1,4 @@
-"""Records: JSON files that name the kind of the data next to them, its files and its origin.
+"""Manifests and other records: JSON files that name the kind of the data next to them, its files and its origin.
 
 The records of a shard folder lie in Parquet files without rows, so that programs that read Parquet open the folder:
 
@@ -14,6 +14,10 @@ carry the index of their group.
 `<run>/config.yaml` is the record of a run: every parameter with its value, defaults included, as the last call resolved
 them. It may serve as a params file: `--params <run>/config.yaml` repeats the run.
 
+`files.json` in a checkpoint holds size and SHA-256 of its files, and its own checksum:
+
+    {"files": {"model/config.json": {"bytes": 741, "sha256": "..."}, ...}, "checksum": "..."}
+
 Anyone may have written a record. A named pipe would be read forever and a huge file would take all memory, so a record
 is a regular file of bounded size.
 """
@@ -26,29 +30,31 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.config.load import plain_data, yaml_flaw
+from rla.config.load import read_yaml
 from rla.config.schema import differences_text, parameter_differences, shown_value
 from rla.errors import UserError
-from rla.store.atomic import Slice, json_text, slices, write_content, write_text
+from rla.store.atomic import SHOWN, Slice, json_text, slices, write_content, write_json, write_text
 from rla.store.layout import making_call, rerun
-from rla.store.texts import counted
+from rla.text import counted
 
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"
 CHECKSUM = "checksum"  # over the other keys of a record
 PARAMETERS = "parameters"  # that the `config_digest` of a record covers
-LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
+_LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
 MIB = 1 << 20
-MAGIC, BEGIN, LENGTH = b"PAR1", b"PAR1\n", 4
-PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name, so that no manifest leads out of its folder
-COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # used in arithmetic
+_MAGIC, _BEGIN, _LENGTH = b"PAR1", b"PAR1\n", 4
+_PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name, so that no manifest leads out of its folder
+_COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # used in arithmetic
 
 
 def refuse_irregular(path: Path, most: int | None = None) -> int:
@@ -68,27 +74,27 @@ def refuse_irregular(path: Path, most: int | None = None) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a regular file of at most `LARGEST_RECORD` bytes. Raises as `refuse_irregular` does."""
-    refuse_irregular(path, LARGEST_RECORD)
+    """The content of a regular file of at most `_LARGEST_RECORD` bytes. Raises as `refuse_irregular` does."""
+    refuse_irregular(path, _LARGEST_RECORD)
     # Without waiting: a pipe may have taken the name since.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        content = file.read(LARGEST_RECORD + 1)
-    if len(content) > LARGEST_RECORD:
-        raise UserError(f"{path}: grew beyond {LARGEST_RECORD / MIB:,.0f} MiB while it was read; replace it")
+        content = file.read(_LARGEST_RECORD + 1)
+    if len(content) > _LARGEST_RECORD:
+        raise UserError(f"{path}: grew beyond {_LARGEST_RECORD / MIB:,.0f} MiB while it was read; replace it")
     return content
 
 
 def record_text(content: bytes) -> bytes:
     """The JSON text in the Parquet file of a record; any other content is returned as it is."""
-    if not content.startswith(BEGIN):
+    if not content.startswith(_BEGIN):
         return content
-    tail = LENGTH + len(MAGIC)
-    return content[len(BEGIN) : -tail - int.from_bytes(content[-tail : -len(MAGIC)], "little")]
+    tail = _LENGTH + len(_MAGIC)
+    return content[len(_BEGIN) : -tail - int.from_bytes(content[-tail : -len(_MAGIC)], "little")]
 
 
 def write_record(path: Path, kind: str, data: Mapping[str, Any]) -> None:
     """Write a record of a shard of this kind atomically, with its checksum."""
-    write_content(path, BEGIN + json_text(sealed(data)).encode() + _footer(kind))
+    write_content(path, _BEGIN + json_text(sealed(data)).encode() + _footer(kind))
 
 
 @cache
@@ -99,7 +105,7 @@ def _footer(kind: str) -> bytes:
 
     empty = io.BytesIO()
     pq.ParquetWriter(empty, arrow_schema(kind)).close()  # no row group: `datasets` fails on one without rows
-    return empty.getvalue().removeprefix(MAGIC)
+    return empty.getvalue().removeprefix(_MAGIC)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -161,20 +167,21 @@ def checked_manifest(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """
     versions = manifest.get("versions")
     refuse_other_version(path, versions.get("rla") if isinstance(versions, dict) else None, remedy=rerun(path))
-    parts, counts = manifest.get("parts"), manifest.get("counts")
+    parts, counts, inputs = manifest.get("parts"), manifest.get("counts"), manifest.get("input_digests", {})
+    flaw = ""
     if not isinstance(parts, list) or not all(map(_is_part, parts)):
-        raise UserError(f"{path}: its parts are no list of names, rows, bytes and digests; {rerun(path)}")
-    if len({part["name"] for part in parts}) != len(parts):
-        raise UserError(f"{path}: it names a part twice; {rerun(path)}")
-    total = sum(part["rows"] for part in parts)
-    if manifest.get("rows", total) != total:
-        raise UserError(f"{path}: its rows are not those of its parts; {rerun(path)}")
-    inputs = manifest.get("input_digests", {})
-    if not isinstance(inputs, dict) or not all(isinstance(found, str) for found in inputs.values()):
-        raise UserError(f"{path}: its input_digests are no digests by name; {rerun(path)}")
-    if not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in COUNTED):
-        raise UserError(f"{path}: its counts are no numbers by name; {rerun(path)}")
-    return {**manifest, "counts": _Counts(path, counts)}
+        flaw = "its parts are not a list of names, rows, bytes and digests"
+    elif len({part["name"] for part in parts}) != len(parts):
+        flaw = "it names a part twice"
+    elif manifest.get("rows") != sum(part["rows"] for part in parts):
+        flaw = "its rows are not those of its parts"
+    elif not isinstance(inputs, dict) or not all(isinstance(found, str) for found in inputs.values()):
+        flaw = "its input_digests are not digests by name"
+    elif not isinstance(counts, dict) or any(type(counts.get(name, 0)) is not int for name in _COUNTED):
+        flaw = "its counts are not numbers by name"
+    if flaw:
+        raise UserError(f"{path}: {flaw}; {rerun(path)}")
+    return {**manifest, "counts": _Counts(path, counts or {})}
 
 
 def _is_part(entry: Any) -> bool:
@@ -182,7 +189,7 @@ def _is_part(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
         return False
     sizes = [entry.get("rows"), entry.get("bytes")]
-    plain = PART.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
+    plain = _PART.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
     return plain and all(type(size) is int and size >= 0 for size in sizes)
 
 
@@ -253,8 +260,7 @@ def _parameters_unlike(found: Mapping[str, Any], made_from: Mapping[str, Any]) -
     return "other parameters"
 
 
-MOST_SLICES = 1 << 16
-SHOWN = 3  # missing slices that an error names
+_OF_SLICE = re.compile(r"_manifest-\d+-of-(\d{1,5})\.parquet")
 
 
 def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | None]:
@@ -270,24 +276,16 @@ def slice_manifests(folder: Path, count: int) -> dict[Slice, dict[str, Any] | No
     return found
 
 
-def slice_count(path: Path, record: Mapping[str, Any]) -> int:
-    """How many slices a folder was begun in, as the record in the file `path` says. UserError if it is not a number."""
-    count = record.get("slices", 1)
-    if type(count) is not int or not 1 <= count <= MOST_SLICES:
-        raise UserError(f"{path}: no number of slices; remove this file, and call the stage with --overwrite")
-    return count
-
-
 def unfinished(folder: Path) -> UserError:
     """The error for a folder without a manifest, with the missing slices and the remedy."""
     remedy = f"run {making_call(folder)}, again if it was interrupted"
     if not folder.exists():
         return UserError(f"{folder} does not exist; {remedy}")
-    started = optional_record(folder, STARTED)
-    count = 1 if started is None else slice_count(*started)
-    if count == 1:
+    counts = [int(found[1]) for path in folder.iterdir() if (found := _OF_SLICE.fullmatch(path.name))]
+    if not counts:
         return UserError(f"{folder} is incomplete (no {MANIFEST}); {remedy}")
-    missing = [part for part, manifest in slice_manifests(folder, count).items() if manifest is None]
+    count = max(counts)
+    missing = [part for part in slices(count) if not part.manifest(folder).exists()]
     if not missing:
         return UserError(
             f"{folder}: its {count} slices are not joined; call {making_call(folder)} with --slice 1/{count}"
@@ -299,17 +297,16 @@ def unfinished(folder: Path) -> UserError:
     )
 
 
-RUN_CONFIG = "config.yaml"
-MADE_BY = "# Written by rla "
+_MADE_BY = "# Written by rla "
 HEADER = f"""\
-{MADE_BY}{__version__}
+{_MADE_BY}{__version__}
 # All parameters of this run: of each section those of the last stage that read it, else of the last stage.
 # Records hold their own.
 """
 
 
 def run_config_path(run: Path) -> Path:
-    return run / RUN_CONFIG
+    return run / "config.yaml"
 
 
 def check_run_version(run: Path) -> None:
@@ -317,7 +314,7 @@ def check_run_version(run: Path) -> None:
     path = run_config_path(run)
     if path.exists():
         first, *_ = read_regular(path).decode(errors="replace").splitlines() or [""]
-        found = first.removeprefix(MADE_BY) if first.startswith(MADE_BY) else None
+        found = first.removeprefix(_MADE_BY) if first.startswith(_MADE_BY) else None
         refuse_other_version(path, found, remedy="name another run (--run)")
 
 
@@ -325,18 +322,9 @@ def read_run_config(run: Path) -> dict[str, Any]:
     """The nested parameters of a run. Raises UserError if it has no such file, if that is not a mapping, and as
     `check_run_version` does.
     """
-    import yaml
-
     path = run_config_path(run)
     check_run_version(run)
-    try:
-        data = plain_data(read_regular(path).decode())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; the next call of a stage of this run writes it") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML ({yaml_flaw(error)}); remove it, the next stage writes it") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    data = read_yaml(path, remedy="the next call of a stage of this run writes it")
     if not isinstance(data, dict):
         raise UserError(f"{path}: no mapping of sections; remove it, the next stage writes it")
     return data
@@ -369,3 +357,136 @@ def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence
             target = target[name]
         target[last] = source[last]
     write_run_config(run, data)
+
+
+# Digests: of the files in a checkpoint or model folder, recorded when they are written and compared before they are
+# used, and one that identifies an artifact. Threads read one file each: hashlib releases the interpreter lock. A core
+# digests 1 to 2 GB/s if the processor has instructions for SHA-256, and about 0.4 GB/s without. Hidden files, which
+# tools and systems leave, are ignored.
+
+FILES = "files.json"
+KEY = "files"
+_THREADS = 16  # at most: few file systems read faster than so many cores digest
+
+Records = Mapping[str, Mapping[str, Any]]  # path below the folder -> bytes and sha256
+
+
+def record_files(
+    folder: Path, *, known: Records | None = None, share: tuple[int, int] = (0, 1)
+) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of all files below `folder`, in order. Entries of `known` are taken over: links to those files.
+
+    `share` (rank, world): only every world-th file, because other ranks record the others.
+    """
+    names = _names(folder)
+    found = {name: dict(known[name]) for name in names if known and name in known}
+    sizes = {name: (folder / name).stat().st_size for name in names if name not in found}
+    digests = _share_of_digests(folder, sizes, share)
+    found |= {name: {"bytes": sizes[name], "sha256": one} for name, one in digests.items()}
+    return {name: found[name] for name in names if name in found}
+
+
+def joint_digest(records: Records) -> str:
+    """SHA-256 over names and contents of all files, from the records of each."""
+    lines = (f"{Path(name)}\0{one['sha256']}\n" for name, one in sorted(records.items(), key=lambda at: Path(at[0])))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def below(records: Records, part: str) -> dict[str, Mapping[str, Any]]:
+    """The records of the files in the subfolder `part`, by their paths in it."""
+    start = f"{part}/"
+    return {name.removeprefix(start): one for name, one in records.items() if name.startswith(start)}
+
+
+def write_records(folder: Path, records: Records) -> None:
+    """`files.json`, which holds its own checksum."""
+    write_json(folder / FILES, sealed({KEY: records}))
+
+
+def read_records(file: Path) -> dict[str, dict[str, Any]] | None:
+    """The records in `file`; None if it does not exist or holds none. Raises UserError if it is damaged."""
+    found = (optional_json(file) or {}).get(KEY)
+    if found is None:
+        return None
+    try:
+        return {str(name): {"bytes": int(one["bytes"]), "sha256": str(one["sha256"])} for name, one in found.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{file}: not a record of files; call {making_call(file)} again") from None
+
+
+def verify_recorded(
+    folder: Path,
+    records: Records,
+    *,
+    remedy: str,
+    wanted: Callable[[str], bool] = lambda name: True,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """UserError if a file whose path is `wanted` differs from its record, is missing, or was never recorded.
+
+    `share` (rank, world): only every world-th file is digested, because other ranks take the others.
+    """
+    expected = {name: one for name, one in records.items() if wanted(name)}
+    for name in sorted(expected.keys() | {name for name in _names(folder) if wanted(name)}):
+        path = folder / name
+        if name not in expected:
+            raise UserError(f"{path}: not of the files that were written here; move it away")
+        if not path.is_file():
+            raise UserError(f"{path}: missing; {remedy}")
+        if path.stat().st_size != expected[name]["bytes"]:
+            raise UserError(f"{path}: changed since it was written (it has another size); {remedy}")
+    sizes = {name: one["bytes"] for name, one in expected.items()}
+    for name, found in _share_of_digests(folder, sizes, share).items():
+        if found != expected[name]["sha256"]:
+            raise UserError(f"{folder / name}: changed since it was written (it has another SHA-256); {remedy}")
+
+
+def _names(folder: Path) -> list[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
+
+
+def _share_of_digests(folder: Path, sizes: Mapping[str, int], share: tuple[int, int]) -> dict[str, str]:
+    """SHA-256 of the files of this rank, dealt out by falling size so that shares are alike."""
+    rank, world = share
+    names = sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)[rank::world]
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        return dict(zip(names, pool.map(file_digest, (folder / name for name in names)), strict=True))
+
+
+class UnreadableFile(UserError):
+    """The system refuses to read a file, which may be whole."""
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hex digits. Raises UnreadableFile."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UnreadableFile(f"{path}: cannot be read ({error.strerror or error}); mend that and call again") from None
+
+
+def digest(path: Path) -> str:
+    """16 hex digits that identify an artifact: its manifest, checkpoint record, or the file itself."""
+    for record in (path / MANIFEST, path / "checkpoint.json"):
+        with suppress(FileNotFoundError):  # another call may be replacing it
+            if record.is_file():
+                return hashlib.sha256(record_text(read_regular(record))).hexdigest()[:16]
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    if (path / "config.json").is_file():
+        return folder_digest(path)
+    if (path / STARTED).is_file():
+        raise unfinished(path)
+    raise UserError(f"{path}: not a complete shard or checkpoint; run {making_call(path)}, again if it was interrupted")
+
+
+def folder_digest(folder: Path) -> str:
+    """Of a plain model folder: names, sizes and contents; of a file beyond 64 MiB its time in place of its content."""
+    found = hashlib.sha256()
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
+        size, time = path.stat().st_size, path.stat().st_mtime_ns
+        found.update(f"{path.name}:{size}".encode())
+        found.update(path.read_bytes() if size <= 64 * MIB else str(time).encode())
+    return found.hexdigest()[:16]
