@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,8 @@ import torch
 
 from rla.errors import UserError
 from rla.models.load import load_model
-from rla.training.batches import collate
-from rla.training.model import TokenScorer
-from rla.training.sequences import TrainingSequence, reward_model_sequences
+from rla.training.model import TokenScorer, collate
+from rla.training.sequences import TrainingSequence, reward_model_sequences, split_branches
 from tests.unit.training.builders import random_sequences, reward, tiny_model
 from tests.unit.training.test_packing import family
 
@@ -62,7 +62,7 @@ def test_branches_of_a_prompt_score_as_each_judgement_alone(model: Any) -> None:
     }
     rewards = [reward("t", 0, 1.0, judgement=index) for index in range(3)]
     [shared] = reward_model_sequences([score], rewards)
-    alone = list(reward_model_sequences([score], rewards, share_prompts=False))
+    alone = split_branches(shared, budget=0)
     sequences = [shared, *random_sequences(3), *alone]
     logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, device=CPU, packed=True))
     expected = [value for one in alone for value in by_definition(model, one)[0]]
@@ -95,12 +95,13 @@ def test_an_output_layer_in_fp32_spares_what_bf16_rounds() -> None:
     torch.manual_seed(0)
     hidden, weight = torch.randn(64, 256), 0.3 * torch.randn(1000, 256)
     targets = torch.arange(64)
+    batch: Any = SimpleNamespace(targets=targets, allowed=None, restricted=None)
     exact = (hidden.double() @ weight.double().T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
     gaps = {}
     for full in (False, True):
         scorer = TokenScorer(family("qwen2"), temperature=1.0, fp32_head=full)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logp, _ = scorer._score(hidden, weight, None, targets, None, None, None)
+            logp, _ = scorer._score(hidden, weight, None, batch, slice(64))
         gaps[full] = float((logp - exact).abs().mean())
     assert gaps[False] > 0.01 and gaps[True] < 1e-5
 
