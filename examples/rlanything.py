@@ -47,14 +47,8 @@ from rla.store.frames import episode_frames, with_scores
 from rla.store.records import Task
 from rla.store.schema import to_table
 from rla.training.losses import LossInputs, policy_loss, token_weights
-from rla.training.model import TokenScorer, collate
-from rla.training.sequences import (
-    TrainingSequence,
-    micro_batches,
-    plan_updates,
-    policy_sequences,
-    reward_model_sequences,
-)
+from rla.training.model import TokenScorer, collate, micro_batches
+from rla.training.sequences import TrainingSequence, plan_updates, policy_sequences, reward_model_sequences
 from rla.training.shared import make_optimizer
 
 PARAMS: dict[str, Any] = {

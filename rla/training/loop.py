@@ -45,14 +45,16 @@ from rla.training.checkpoints import (
     write_checkpoint,
 )
 from rla.training.losses import LossInputs, correction, extreme, k3, masked, policy_loss, token_weights
-from rla.training.model import Batch, TokenScorer, checkpoint_gradients, collate, freeze_vision, load_adapted
-from rla.training.sequences import (
-    StoredSequences,
-    TrainingSequence,
+from rla.training.model import (
+    Batch,
+    TokenScorer,
+    checkpoint_gradients,
+    collate,
+    freeze_vision,
+    load_adapted,
     micro_batches,
-    plan_updates,
-    write_sequences,
 )
+from rla.training.sequences import StoredSequences, TrainingSequence, plan_updates, write_sequences
 from rla.training.shared import Compute, DeferredInterrupts, Ranks, Sharing, make_backend
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from rla.pictures.encoder import (
     vision_states,
 )
 from rla.training.packing import Packing, enable_packing, pack
-from rla.training.sequences import TrainingSequence
+from rla.training.sequences import TrainingSequence, grouped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,6 +48,21 @@ VISION_LAYERS = r".*\bvisual\b.*"
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
 MULTIPLIERS = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 SCALED_LOGITS = ("final_logit_softcapping", *MULTIPLIERS, "logits_soft_cap", "output_logit_soft_cap")
+
+
+def micro_batches(
+    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
+) -> list[list[int]]:
+    """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest. A
+    longer sequence is a micro-batch alone.
+    """
+
+    def fits(batch: list[int], index: int) -> bool:
+        together = (*batch, index)
+        cost = sum(lengths[one] for one in together) if packed else len(together) * lengths[batch[0]]
+        return cost <= tokens_per_batch
+
+    return grouped(sorted(indices, key=lambda index: (-lengths[index], index)), fits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ forward pass in memory, not its trajectories. A sequence whose branches exceed t
 pieces that stay in one optimizer step, so the sum of the gradients stays the same, and the budget changes no result.
 
 An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by at most one (fewer parts if there are
-fewer sequences). A part is sorted by length and cut into micro-batches of at most `tokens_per_batch` tokens; a longer
-sequence is a micro-batch alone.
+fewer sequences).
 """
 
 from __future__ import annotations
@@ -430,16 +429,3 @@ def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[li
         bounds = [count * part // parts for part in range(parts + 1)] if parts else []
         plan += [order[low:high] for low, high in itertools.pairwise(bounds)]
     return plan
-
-
-def micro_batches(
-    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
-) -> list[list[int]]:
-    """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest."""
-
-    def fits(batch: list[int], index: int) -> bool:
-        together = (*batch, index)
-        cost = sum(lengths[one] for one in together) if packed else len(together) * lengths[batch[0]]
-        return cost <= tokens_per_batch
-
-    return grouped(sorted(indices, key=lambda index: (-lengths[index], index)), fits)

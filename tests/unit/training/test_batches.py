@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.model import collate
-from rla.training.sequences import TrainingSequence, micro_batches, plan_updates
+from rla.training.model import collate, micro_batches
+from rla.training.sequences import TrainingSequence, plan_updates
 
 
 @given(count=st.integers(0, 50), updates=st.integers(1, 9), epochs=st.integers(1, 3))
