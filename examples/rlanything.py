@@ -46,10 +46,9 @@ from rla.seeds import derive
 from rla.store.reading import episode_frames, with_scores
 from rla.store.records import Task
 from rla.store.schema import to_table
-from rla.training.batches import collate, micro_batches, plan_updates
 from rla.training.losses import LossInputs, policy_loss, token_weights
-from rla.training.model import TokenScorer
-from rla.training.sequences import TrainingSequence, policy_sequences, reward_model_sequences
+from rla.training.model import TokenScorer, collate, micro_batches
+from rla.training.sequences import TrainingSequence, plan_updates, policy_sequences, reward_model_sequences
 from rla.training.shared import make_optimizer
 
 PARAMS: dict[str, Any] = {

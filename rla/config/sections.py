@@ -396,8 +396,6 @@ class LaunchConfig:
     # FSDP2: groups of processes that each hold the whole model (HSDP); the number of nodes if the network between them
     # is slow
     replicas: int = ranged(1, least=1, most=MOST_PROCESSES)
-    # FSDP2: add gradients over processes after each pass, or after each step, which needs more memory and less network
-    gradient_sync: Literal["pass", "step"] = "pass"
 
     @property
     def configuration(self) -> str | None:

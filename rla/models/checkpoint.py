@@ -1,7 +1,7 @@
 """Checkpoint folders, and the adapters and bases of LoRA checkpoints.
 
     model/             an ordinary Hugging Face folder with the tokenizer and weights of the configured dtype
-    state/             the train state (`rla.training.state`) and `reference.safetensors`, the initial weights
+    state/             the train state (`rla.training.checkpoints`) and `reference.safetensors`, the initial weights
     adapter/           with LoRA, as `peft` writes it; then model/ has no weights and state/ no reference
     metrics.json       the metrics of the stage that made it
     metrics.jsonl      the metrics of each of its updates

@@ -1,30 +1,50 @@
-"""Checkpoint folders: finding one that is finished, opening one to train on, and writing the next.
+"""Checkpoint folders and the train state: finding, opening and writing them, and resuming a killed stage.
 
-`rla.models.checkpoint` lists the files of a folder, and readers of `model/` open it with `open_checkpoint`. To train on
-it, its train state must be complete as well, or training would quietly start over from the exported weights, or measure
-KL to them:
+`rla.models.checkpoint` lists the files of a folder, and readers of `model/` open it with `open_checkpoint`. Training
+goes on from `state/`. The start of a run has none: a plain model folder, a warm start, a model that was carried over.
 
-    trained            weights, moments, rng, state.json, and the reference (with an adapter, the base is the reference)
-    start of a run     no state, like a plain model folder: a warm start, or a model that was carried over
+    weights      the fp32 master weights, or the adapter with LoRA: at a learning rate of 1e-6 a bf16 hand-over between
+                 iterations would lose most of each update
+    moments      Adam's state
+    rng          the state of the random generators
+    reference    the run's first weights (with LoRA the base is the reference)
+    state.json   the number of optimizer steps over all iterations
 
-A checkpoint is written whole or not at all. One that is replaced stays, with its own record, until the new one is
-complete (`rla.store.atomic`).
+Tensors are stored by name in `.safetensors` files, large ones in numbered files, so another number of processes can
+read them. A checkpoint is written whole or not at all. One that is replaced stays until the new one is complete.
+
+`<out>.partial/update-000004/` holds the state after four updates and their metrics. A new save is renamed before the
+old one is removed, so a whole one exists at any instant. It belongs to exactly one input: another checkpoint, sequence,
+parameter or seed starts over.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
 from rla import __version__
+from rla.config.load import effective
 from rla.errors import UserError
 from rla.models.checkpoint import (
     ADAPTER,
+    ADAPTER_SETTINGS,
+    ADAPTER_WEIGHTS,
     BASE,
     HISTORY,
     MANIFEST,
@@ -42,18 +62,12 @@ from rla.models.checkpoint import (
     refuse_pruned,
     write_base,
 )
-from rla.models.verifying import (
-    base_under,
-    checkpoint_around,
-    checkpoint_records,
-    model_records,
-    verify_parts,
-)
+from rla.models.load import load_model, load_tokenizer
+from rla.models.verifying import base_under, model_digest, verify_parts
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.manifest import (
     FILES,
     PARAMETERS,
-    Records,
     below,
     joint_digest,
     read_json,
@@ -61,16 +75,23 @@ from rla.store.manifest import (
     record_files,
     sealed,
     unlike_text,
+    verify_recorded,
     write_records,
 )
+from rla.training.shared import ADAM_KEYS, Backend, Ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rla.training.shared import Ranks
+    from rla.config.training import TrainConfig
+
+log = logging.getLogger(__name__)
 
 COUNTS = "state.json"
+WEIGHTS, MOMENTS, RNG = "weights", "moments", "rng"
+STAGE, LOCK = "stage.json", "lock"  # of the saves of a stage
 FILE_BYTES = 4 << 30  # of a file of tensors, at most: several are digested in parallel, one large file is not
+LEAST_SHARE = 10  # saving takes at most a tenth of the time: a large model's save takes minutes
 
 
 def finished_checkpoint(
@@ -78,8 +99,8 @@ def finished_checkpoint(
 ) -> bool:
     """Whether `out` is a complete checkpoint of the origin in `marker`.
 
-    With `overwrite` one of another origin may be replaced, and stays until the new one is complete. Raises UserError
-    for one of another origin otherwise, for a folder without a record, and for one with foreign files.
+    With `overwrite` a checkpoint of another origin may be replaced, and stays until the new one is complete. Raises
+    UserError for another origin otherwise, for a folder without a record, and for one with foreign files.
     """
     settle(out)  # a killed call may have begun to replace it
     manifest = out / MANIFEST
@@ -108,29 +129,15 @@ def finished_checkpoint(
 
 
 def open_to_train(source: Path | str) -> Checkpoint:
-    """Raises UserError as `open_checkpoint` does, and for a missing file of the train state."""
+    """Raises UserError as `open_checkpoint` does, and if the train state was lost."""
     checkpoint = open_checkpoint(source)
     refuse_pruned(Path(source), STATE)
-    if checkpoint.digest is None or not checkpoint.updates:
-        return checkpoint
-    state = Path(checkpoint.model).parent / STATE
-    stems = ("weights", "moments", "rng", *(() if checkpoint.adapter else (REFERENCE,)))
-    wanted = {state / f"{stem}.safetensors": (f"{stem}.safetensors", f"{stem}-00000.safetensors") for stem in stems}
-    for file, names in {**wanted, state / COUNTS: (COUNTS,)}.items():
-        if not any((state / name).is_file() for name in names):
-            raise UserError(
-                f"{file}: missing, so training cannot go on from this checkpoint; restore the file or take another "
-                f"checkpoint (to start over from the weights alone, name {state.with_name(MODEL)})"
-            )
+    if checkpoint.updates and checkpoint.state is None:
+        raise UserError(
+            f"{Path(source) / STATE}: its weights are missing, so training cannot go on from this checkpoint; restore "
+            f"them or take another checkpoint (to start over from the exported weights, name {checkpoint.model})"
+        )
     return checkpoint
-
-
-def record_together(folder: Path, ranks: Ranks) -> dict[str, dict[str, Any]]:
-    """The records of a folder that rank 0 has written; each rank digests its share. Collective."""
-    ranks.barrier()
-    own: dict[str, dict[str, Any]] = {}
-    ranks.check(lambda: own.update(record_files(folder, share=(ranks.rank, ranks.world))))
-    return dict(sorted(item for records in ranks.gather(own) for item in records.items()))
 
 
 def write_checkpoint(
@@ -141,7 +148,6 @@ def write_checkpoint(
     dtype: str,
     metrics: Mapping[str, Any],
     state: Path | None = None,
-    recorded: Records | None = None,
     updates: int = 0,
     adapter: Path | None = None,
     history: Sequence[Mapping[str, Any]] = (),
@@ -150,18 +156,15 @@ def write_checkpoint(
 ) -> None:
     """Write `out` atomically from a `model`, or an `adapter` folder in its place.
 
-    The folder `state` (whose files `recorded` describes) moves into it, with the weights that become the reference if
-    `previous` has none; without one the checkpoint is the start of a run. Converts `model` to `dtype`, so it cannot
-    train further. Tokenizer files come from `previous`. With `replace` a checkpoint at `out` makes room in the end.
+    The folder `state` moves into it, with the weights that become the reference if `previous` has none; without one the
+    checkpoint is the start of a run. Converts `model` to `dtype`, so it cannot train further. Tokenizer files come from
+    `previous`. `record` is added to the manifest. With `replace` a checkpoint at `out` makes room in the end.
     """
-    import torch
-
-    known = {f"{STATE}/{name}": one for name, one in (recorded or {}).items()}
     refuse_existing(out, replace=replace)
     with building(out) as partial:
         if state is not None:
             state.rename(partial / STATE)
-        _copy_companions(previous.model, partial / MODEL)
+        _copy_tokenizer(previous.model, partial / MODEL)
         if adapter is not None:
             adapter.rename(partial / ADAPTER)
             write_base(partial / MODEL, base_under(previous.model), place=out / MODEL, adapter=partial / ADAPTER)
@@ -169,18 +172,16 @@ def write_checkpoint(
             if state is not None and previous.reference is not None:
                 for file in previous.reference.glob(f"{REFERENCE}*.safetensors"):
                     _link_or_copy(str(file), str(partial / STATE / file.name))
-                start = f"{STATE}/{REFERENCE}"
-                known |= {name: one for name, one in _recorded(previous).items() if name.startswith(start)}
             model.to(getattr(torch, dtype)).save_pretrained(partial / MODEL, max_shard_size=FILE_BYTES)
         (partial / HISTORY).write_text("".join(json.dumps(one, allow_nan=False) + "\n" for one in history))
-        _finish(partial, out, updates=updates, metrics=metrics, record=record, known=known)
+        _finish(partial, out, updates=updates, metrics=metrics, record=record)
 
 
 def carry_over(
     previous: Checkpoint,
     out: Path,
     *,
-    metrics: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any],
     record: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
@@ -190,14 +191,11 @@ def carry_over(
     """
     parts = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
     verify_parts(previous.model, [part for part, folder in parts.items() if folder is not None])
-    base, known = base_of(previous.model), _recorded(previous)
+    base = base_of(previous.model)
     refuse_existing(out, replace=replace)
     with building(out) as partial:
-        if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):
-            from rla.models.load import load_model
-
-            known = {}
-            _copy_companions(previous.model, partial / MODEL)
+        if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):  # no files to link
+            _copy_tokenizer(previous.model, partial / MODEL)
             load_model(previous.model).save_pretrained(partial / MODEL)
             parts.pop(MODEL)
         for part, folder in parts.items():
@@ -205,17 +203,9 @@ def carry_over(
                 ignored = shutil.ignore_patterns(".*", BASE) if part == MODEL else None
                 shutil.copytree(folder, partial / part, copy_function=_link_or_copy, ignore=ignored)
         if base is not None and previous.adapter is not None:
-            known.pop(f"{MODEL}/{BASE}", None)
             write_base(partial / MODEL, base, place=out / MODEL, adapter=partial / ADAPTER)
         (partial / HISTORY).touch()
-        _finish(partial, out, updates=previous.updates, metrics=metrics or {}, record=record, known=known)
-
-
-def publish(partial: Path, place: Path) -> None:
-    """Flush every file of `partial` to the disk, then rename it to `place`."""
-    _flush(*partial.rglob("*"), partial)
-    partial.rename(place)
-    _flush(place.parent)
+        _finish(partial, out, updates=previous.updates, metrics=metrics, record=record)
 
 
 def checkpoint_file(folder: Path) -> Callable[[Path], bool]:
@@ -243,17 +233,10 @@ def refuse_existing(out: Path, *, replace: bool = False) -> None:
 
 
 def _finish(
-    partial: Path,
-    out: Path,
-    *,
-    updates: int,
-    metrics: Mapping[str, Any],
-    record: Mapping[str, Any] | None,
-    known: Records,
+    partial: Path, out: Path, *, updates: int, metrics: Mapping[str, Any], record: Mapping[str, Any] | None
 ) -> None:
     """Write the records of a whole checkpoint, then give it its name."""
-    files = record_files(partial, known=known)
-    files = {name: one for name, one in files.items() if name.partition("/")[0] in PARTS}
+    files = {name: one for name, one in record_files(partial).items() if name.partition("/")[0] in PARTS}
     content = {VERSION: __version__, "updates": updates, "digest": joint_digest(below(files, MODEL)), **(record or {})}
     write_records(partial, files)
     (partial / MANIFEST).write_text(json.dumps(sealed(content), indent=2) + "\n")
@@ -272,20 +255,10 @@ def _flush(*paths: Path) -> None:
             os.close(descriptor)
 
 
-def _recorded(previous: Checkpoint) -> dict[str, Mapping[str, Any]]:
-    """The recorded size and digest of each file of `previous`: its hard links need not be digested again."""
-    around = checkpoint_around(previous.model)
-    if around is not None:
-        return dict(checkpoint_records(around))
-    return {f"{MODEL}/{name}": one for name, one in (model_records(previous.model) or {}).items()}
-
-
-def _copy_companions(source: Path | str, folder: Path) -> None:
+def _copy_tokenizer(source: Path | str, folder: Path) -> None:
     """Copy tokenizer, configuration and templates, byte for byte if `source` is a folder."""
     folder.mkdir(parents=True)
     if not Path(source).is_dir():
-        from rla.models.load import load_tokenizer
-
         load_tokenizer(source).save_pretrained(folder)
         return
     for file in Path(source).iterdir():
@@ -298,3 +271,260 @@ def _link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy(source, target)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainState:
+    """Everything that an update changes. `updates` counts optimizer steps over all iterations.
+
+    `save` and `load` are collective calls of all ranks; rank 0 writes.
+    """
+
+    model: nn.Module
+    backend: Backend
+    ranks: Ranks
+    updates: int = 0
+
+    def save(self, folder: Path) -> None:
+        """Write the state to `folder`, which is emptied first."""
+        self.backend.reshard()
+        named, place = trainable(self.model), folder if self.ranks.first else None
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            (place / COUNTS).write_text(json.dumps({"updates": self.updates}) + "\n")
+        weights = ((name, self.backend.weight(parameter)) for name, parameter in named.items())
+        moments = (
+            (f"{key}.{name}", value)
+            for name, parameter in named.items()
+            for key, value in self.backend.moments(parameter).items()
+        )
+        save_tensors(weights, place, WEIGHTS)
+        save_tensors(moments, place, MOMENTS)
+        save_tensors(_random_state().items(), place, RNG)
+
+    def load(self, folder: Path) -> None:
+        """Load the files that `save` wrote. A folder with weights alone (a warm start) leaves the optimizer new.
+
+        Raises UserError if it belongs to another model.
+        """
+        self.load_weights(folder, WEIGHTS)
+        moments = TensorFiles(folder, MOMENTS)
+        if not moments.shapes:
+            return
+        for name, parameter in trainable(self.model).items():
+            stored = {key: moments.read(f"{key}.{name}") for key in ADAM_KEYS if f"{key}.{name}" in moments.shapes}
+            if stored:
+                self.backend.set_moments(parameter, stored)
+        random = TensorFiles(folder, RNG)
+        torch.set_rng_state(random.read("cpu"))
+        if "cuda" in random.shapes and torch.cuda.is_available():
+            torch.cuda.set_rng_state(random.read("cuda"))
+        self.updates = read_json(folder / COUNTS)["updates"]
+
+    def load_weights(self, folder: Path, stem: str) -> None:
+        """Load the parameters that train. Raises UserError if names or shapes differ."""
+        self.backend.reshard()
+        for parameter, stored in _stored_parameters(self.model, TensorFiles(folder, stem)):
+            self.backend.set_weight(parameter, stored)
+
+
+def _random_state() -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
+    """The shape of a parameter, which ZeRO 3 may have emptied."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _stored_parameters(model: nn.Module, files: TensorFiles) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Each parameter that trains and its stored value. Raises UserError if names or shapes differ.
+
+    The files may also hold frozen parameters of the model, if an earlier stage trained them.
+    """
+    named = trainable(model)
+    shapes = {
+        name: full_shape(parameter)
+        for name, parameter in model.named_parameters()
+        if name in named or name in files.shapes
+    }
+    if files.shapes != shapes:
+        raise UserError(
+            f"{files.path}: weights of another model; give the checkpoint folder that this state belongs to"
+        )
+    for name, parameter in named.items():
+        yield parameter, files.read(name)
+
+
+def load_state_weights(model: nn.Module, folder: Path, stem: str) -> None:
+    """Copy stored weights into a model that this process holds whole. Raises UserError as `_stored_parameters` does."""
+    with torch.no_grad():
+        for parameter, stored in _stored_parameters(model, TensorFiles(folder, stem)):
+            parameter.copy_(stored)
+
+
+class TensorFiles:
+    """The tensors that `save_tensors` wrote, in files that are mapped into memory. `shapes`: of each tensor by name."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.path = folder / f"{stem}.safetensors"
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._opened: dict[str, Any] = {}
+        for file in [self.path] if self.path.is_file() else sorted(folder.glob(f"{stem}-[0-9]*.safetensors")):
+            content = safe_open(file, framework="pt")
+            for name in content.keys():  # noqa: SIM118 (not a mapping)
+                self._opened[name] = content
+                self.shapes[name] = tuple(content.get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        value: Tensor = self._opened[name].get_tensor(name)
+        return value
+
+
+def save_tensors(
+    named: Iterable[tuple[str, Tensor]], folder: Path | None, stem: str, *, file_bytes: int = FILE_BYTES
+) -> None:
+    """Write `<stem>.safetensors`, or `<stem>-00000.safetensors` and so on if they are larger than `file_bytes`.
+
+    Without a folder the tensors are made and dropped: making them may be a collective call of all ranks.
+    """
+    part: dict[str, Tensor] = {}
+    count = size = 0
+    for name, value in named:
+        if folder is None:
+            continue
+        if part and size + value.nbytes > file_bytes:
+            save_file(part, folder / f"{stem}-{count:05d}.safetensors")
+            part, size, count = {}, 0, count + 1
+        part[name] = value.cpu().contiguous()
+        size += value.nbytes
+    if folder is not None:
+        save_file(part, folder / (f"{stem}-{count:05d}.safetensors" if count else f"{stem}.safetensors"))
+
+
+def write_adapter(state: Path, settings: Any) -> Path:
+    """Write the adapter of a train state as peft does, in the folder `adapter` next to the state."""
+    folder, files = state.with_name(ADAPTER), TensorFiles(state, WEIGHTS)
+    settings.inference_mode = True
+    settings.save_pretrained(folder)
+    file = folder / ADAPTER_SETTINGS
+    content = json.loads(file.read_text()) | {"target_modules": sorted(settings.target_modules)}  # a set has no order
+    file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    named = {f"base_model.model.{name.replace('.default.', '.')}": files.read(name) for name in files.shapes}
+    save_file(named, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    return folder
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingProgress:
+    """The saves of a stage that makes `out`. `digest` identifies its input, and is set once that has been read."""
+
+    out: Path
+    interval_s: float = 60.0
+    digest: str = ""
+    last: float = field(default_factory=time.monotonic)  # when it saved last
+    took: float = 0.0  # seconds of the last save
+
+    @property
+    def folder(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.partial")
+
+    def save(self, state: TrainState, history: Sequence[dict[str, Any]], *, now: bool = False) -> None:
+        """Save after an update if it is due: `interval_s`, and ten times as long as a save takes, after the last one.
+
+        A collective call of all ranks: the clock of rank 0 decides. Before the first update there is nothing to save.
+        """
+        interval = self.interval_s and max(self.interval_s, LEAST_SHARE * self.took)
+        place = self.folder / f"update-{len(history):06}"
+        due = now or time.monotonic() - self.last >= interval
+        if not state.ranks.broadcast(due and bool(history) and not place.exists()):
+            return
+        started = time.monotonic()
+        partial = place.with_suffix(".tmp")
+        state.save(partial)
+        if state.ranks.first:
+            write_json(partial / STAGE, {"digest": self.digest, "history": list(history)})
+            write_records(partial, record_files(partial))
+            _flush(*partial.rglob("*"), partial)
+            partial.rename(place)
+            _flush(self.folder)
+            for older in self._saved()[:-1]:
+                shutil.rmtree(older)
+        self.last = time.monotonic()
+        self.took = self.last - started
+
+    def restore(self, state: TrainState) -> list[dict[str, Any]]:
+        """Load the last save of this input; returns the metrics of its updates, an empty list if nothing was saved.
+
+        A collective call of all ranks, right before the first update: the time until the next save starts here.
+        """
+        place, history = state.ranks.broadcast(self._resumable() if state.ranks.first else None)
+        if place is not None:
+            state.load(place)
+        self.last = time.monotonic()
+        return history
+
+    def _resumable(self) -> tuple[Path | None, list[dict[str, Any]]]:
+        """The last save of this input and its history. Saves of other inputs are removed, and damaged ones with a
+        warning.
+        """
+        for place in reversed(self._saved()):
+            try:
+                records = read_records(place / FILES) or {}
+                verify_recorded(place, records, remedy="", wanted=lambda name: name != FILES)
+                content = read_json(place / STAGE)
+                if content["digest"] == self.digest:
+                    return place, list(content["history"])
+            except UserError as error:
+                why = str(error).partition(";")[0]
+                log.warning("%s cannot be resumed, so its updates are made again: %s", place, why)
+            shutil.rmtree(place)
+        return None, []
+
+    def _saved(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("update-*") if not path.suffix)
+
+    @contextmanager
+    def locked(self, *, first: bool) -> Iterator[None]:
+        """Rank 0 holds the lock of the saves. Raises UserError if another process has it, such as a worker elsewhere
+        whose parent was killed.
+        """
+        if not first:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{self.out}: another process is training it; wait for it, or end it") from None
+            try:
+                yield
+            finally:
+                (self.folder / LOCK).unlink(missing_ok=True)
+                with suppress(OSError):  # it may hold saves
+                    self.folder.rmdir()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, temperature: float, seed: int) -> str:
+    """SHA-256 of everything that the result of a stage depends on; `sequences`: their own digest."""
+    model = Path(previous.model)
+    weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
+    settings = {
+        "config": effective(config, asdict(config)),
+        "temperature": temperature,
+        "seed": seed,
+        "updates": previous.updates,
+    }
+    return hashlib.sha256(json.dumps([weights, sequences, settings], sort_keys=True).encode()).hexdigest()

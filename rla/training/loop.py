@@ -12,59 +12,50 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
 from rla.models.checkpoint import REFERENCE, Checkpoint
-from rla.models.load import hollow_model, load_model
+from rla.models.load import hollow_model, load_model, loadable
 from rla.models.verifying import verify_model, verify_parts
 from rla.pictures.encoder import StoredImages, VisionCollator, has_vision_encoder, write_images
 from rla.pictures.shard import stream_images
 from rla.pictures.vision import load_vision
-from rla.training.batches import (
-    Batch,
-    SequenceStats,
-    StoredSequences,
-    collate,
-    micro_batches,
-    plan_updates,
-    steps_per_epoch,
-    write_sequences,
-)
 from rla.training.checkpoints import (
-    carry_over,
-    open_to_train,
-    record_together,
-    refuse_existing,
-    write_checkpoint,
-)
-from rla.training.cost import Work, matrix_rate
-from rla.training.losses import LossInputs, correction, extreme, k3, policy_loss, token_weights
-from rla.training.model import TokenScorer, checkpoint_gradients, freeze_vision, load_adapted
-from rla.training.sequences import TrainingSequence
-from rla.training.shared import Compute, Ranks, Sharing, make_backend
-from rla.training.state import (
     WEIGHTS,
-    DeferredInterrupts,
     TensorFiles,
     TrainingProgress,
     TrainState,
+    carry_over,
     full_shape,
     load_state_weights,
-    random_state,
-    save_weights,
-    set_random_state,
+    open_to_train,
+    refuse_existing,
+    save_tensors,
     stage_digest,
     write_adapter,
+    write_checkpoint,
 )
+from rla.training.losses import LossInputs, correction, extreme, k3, policy_loss, token_weights
+from rla.training.model import (
+    Batch,
+    TokenScorer,
+    checkpoint_gradients,
+    collate,
+    freeze_vision,
+    load_adapted,
+    micro_batches,
+)
+from rla.training.sequences import StoredSequences, TrainingSequence, plan_updates, write_sequences
+from rla.training.shared import Compute, DeferredInterrupts, Ranks, Sharing, make_backend
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -73,17 +64,8 @@ Metrics = dict[str, Any]
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"
 MAX_SKIPPED = 3  # updates of a stage whose gradient may be not finite
 EXTREMES = ("ratio_max", "sampler_gap_max")
-AVERAGED = (
-    "loss",
-    "kl",
-    "clip_low_share",
-    "clip_high_share",
-    "dual_clip_share",
-    "correction",
-    "approx_kl",
-    "entropy",
-    "grad_norm",
-)
+SHARES = ("clip_low_share", "clip_high_share", "dual_clip_share")
+AVERAGED = ("loss", "kl", *SHARES, "correction", "approx_kl", "entropy", "grad_norm")
 
 
 def train(
@@ -97,25 +79,26 @@ def train(
     log: Callable[[Metrics], None] | None = None,
     save_interval_s: float = 60.0,
     record: Mapping[str, Any] | None = None,
-    check: Callable[[SequenceStats], None] | None = None,
-    launch: LaunchConfig | None = None,
+    most_too_long: float = 1.0,
+    replicas: int = 1,
     replace: bool = False,
     images: Path | None = None,
     earlier: bool = False,
 ) -> Metrics:
-    """Train and write the checkpoint `out`; returns the stage's metrics (`log` gets the metrics of every update).
+    """Train and write the checkpoint `out`; returns the stage's metrics.
 
     `sequences` are consumed once, to a file next to `out`. `temperature` is the sampling temperature. Replies that end
-    beyond `config.max_tokens` are counted and left out; `check` may refuse the rest before a model is loaded. `record`
-    is added to the checkpoint's manifest; `launch` says how several processes share the model. With `replace` a
-    checkpoint at `out` stays until the new one is complete. `images`: the shard with the pictures of the sequences.
-    `earlier`: some replies are of earlier models. Raises UserError if `out` exists otherwise, if token ids and
-    model do not match, if a file of the checkpoint is damaged, and if more than `MAX_SKIPPED` gradients are not finite.
+    beyond `config.max_tokens` are counted and left out; a share of more than `most_too_long` is refused. `log`
+    gets the metrics of every update; those of a killed call come first, marked as `resumed`. `record` is added to the
+    checkpoint's manifest. `replicas`: groups of processes that each hold the whole model. With `replace` a checkpoint
+    at `out` stays until the new one is complete. `images`: the shard with the pictures of the sequences. `earlier`:
+    some replies are of earlier models. Raises UserError if `out` exists otherwise, if token ids and model do not match,
+    if a file of the checkpoint is damaged, and if more than `MAX_SKIPPED` gradients are not finite.
     """
     started = time.perf_counter()
     config = protected(config, half=False)  # a params file has decided already
     ranks = Ranks.join()
-    compute = Compute.choose(config, ranks, launch)
+    compute = Compute.choose(config, ranks, replicas=replicas)
     refuse_existing(out, replace=replace)
     previous = open_to_train(model_folder)
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
@@ -126,15 +109,17 @@ def train(
         stats = kept.stats
         found: Metrics = {
             "sequences": len(stats.lengths),
-            "too_long": stats.too_long,
-            "shortened": stats.shortened,
             "replies": stats.replies,
             "replies_too_long": stats.replies_too_long,
             "tokens": sum(stats.lengths),
             "loss_tokens": sum(stats.loss_tokens),
         }
-        if check is not None:
-            check(stats)
+        if stats.replies_too_long > most_too_long * stats.replies:
+            raise UserError(
+                f"{stats.replies_too_long} of {stats.replies} replies end beyond max_tokens = {config.max_tokens} and "
+                f"would not train, more than rollout.max_failed_share = {most_too_long}; raise the stage's max_tokens, "
+                "or the share"
+            )
         if not stats.signal and not (config.zero_advantage != "drop" and stats.pieces):
             metrics = {"updates": 0, "total_updates": previous.updates, **found, "note": NO_SIGNAL}
             if ranks.first:
@@ -142,27 +127,28 @@ def train(
             ranks.barrier()
             return metrics
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
-        # Each rank digests its share, so all files are read once. Without a state the weights alone were named.
-        verify = verify_model if previous.state is None else verify_parts
-        ranks.check(lambda: verify(previous.model, share=(ranks.rank, ranks.world)))
+        verify = verify_model if previous.state is None else verify_parts  # without a state the weights alone count
+        if ranks.first:
+            verify(previous.model)
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = _run_updates(stage, progress=progress, seed=seed, log=log)
         speed = _pace(found["tokens"], time.perf_counter() - started)
         metrics = {**_summary(history, gap=not earlier), "total_updates": stage.state.updates, **found, **speed}
-        folder = progress.final_folder(clean=ranks.first)
+        folder = progress.folder / "last"
         stage.state.save(folder)
-        if ranks.first and stage.adapter is None and previous.reference is None:
-            save_weights(load_model(previous.model), folder, REFERENCE, dtype=getattr(torch, config.dtype))
-        records = record_together(folder, ranks)
         if ranks.first:
-            model, adapter = _export_weights(stage, previous, folder)
+            adapter = None if stage.adapter is None else write_adapter(folder, stage.adapter)
+            if adapter is None and previous.reference is None:
+                first, dtype = load_model(previous.model), getattr(torch, config.dtype)
+                save_tensors(
+                    ((name, one.detach().to(dtype)) for name, one in first.named_parameters()), folder, REFERENCE
+                )
             write_checkpoint(
                 out,
                 previous=previous,
-                model=model,
+                model=None if adapter is not None else _whole_model(stage, previous, folder),
                 dtype=config.dtype,
                 state=folder,
-                recorded=records,
                 updates=stage.state.updates,
                 adapter=adapter,
                 metrics=metrics,
@@ -181,22 +167,17 @@ def _stored(
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
     ranks, stats = compute.ranks, None
-    file, pictures = folder / "sequences.arrow", folder / "images.arrow"
+    file, pictures = folder / "sequences.jsonl", folder / "images.arrow"
     with ExitStack() as held:
         if ranks.first:
-            for path in (file, pictures):
+            for path in (file, pictures, pictures.with_suffix(".tmp")):
                 held.callback(path.unlink, missing_ok=True)
-                held.callback(path.with_suffix(".tmp").unlink, missing_ok=True)
             stats = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
-            if stats.pictures and images is not None:
+            if images is not None and stats.pictures:
                 write_images(pictures, stream_images(images, stats.pictures))
         stats = ranks.broadcast(stats)
-        pngs = StoredImages(pictures) if stats.pictures and images is not None else None
-        if pngs is not None:
-            held.callback(pngs.close)
-        kept = StoredSequences(file, stats, images=pngs)
-        held.callback(kept.close)
-        yield kept
+        pngs = held.enter_context(closing(StoredImages(pictures))) if images is not None and stats.pictures else None
+        yield held.enter_context(closing(StoredSequences(file, stats, images=pngs)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,8 +185,7 @@ class PreparedStage:
     """The state that all updates of a stage share.
 
     Log-probabilities have an entry for each sequence: `reference` is None without KL, `old` is None if the ratio is
-    taken against the sampler's. `loading_s`: seconds that reading model and state took. `adapter`: peft's settings of
-    the adapter that trains.
+    taken against the sampler's. `adapter`: peft's settings of the adapter that trains.
     """
 
     config: TrainConfig
@@ -213,11 +193,9 @@ class PreparedStage:
     scorer: TokenScorer
     state: TrainState
     sequences: StoredSequences
-    work: Work
     reference: list[Tensor] | None = None
     old: list[Tensor] | None = None
     vision: VisionCollator | None = None
-    loading_s: float = 0.0
     adapter: Any = None
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
@@ -242,9 +220,7 @@ def prepare(
     torch.manual_seed(seed)
     ranks, lora = compute.ranks, config.lora.rank > 0
     files = _complete_weights(previous) if ranks.sharing is Sharing.FSDP and not lora else None
-    started = time.monotonic()
     model, adapter = _load(previous, config=config, compute=compute, hollow=files is not None)
-    loading = time.monotonic() - started
     if sequences.stats.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.stats.highest}; train the model that made the trajectories"
@@ -261,7 +237,6 @@ def prepare(
         mixed=compute.mixed,
         banned=() if vision is None else vision.banned,
     )
-    work = Work.of(model)  # before the weights are sharded
     state = TrainState(model=model, backend=make_backend(scorer, config, compute), ranks=ranks)
     stage = PreparedStage(
         config=config,
@@ -269,25 +244,20 @@ def prepare(
         scorer=scorer,
         state=state,
         sequences=sequences,
-        work=work,
         vision=None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded),
         adapter=adapter,
     )
     if files is not None:
-        started = time.monotonic()
         for name, parameter in model.named_parameters():
-            state.backend.set_weight(parameter, files[name])
-        loading += time.monotonic() - started
+            state.backend.set_weight(parameter, files.read(name))
     # The model is its own reference before the state's weights are loaded, so two copies never exist. A new adapter
     # changes nothing, so with LoRA the base is the reference.
     if config.kl_coef and config.kl_reference == "initial":
         if previous.reference is not None and not lora:
             state.load_weights(previous.reference, REFERENCE)
         stage.reference = _score(stage)
-    started = time.monotonic()
     if previous.state is not None and (previous.adapter is not None or not lora):
         state.load(previous.state)
-    stage.loading_s = loading + time.monotonic() - started
     from_previous = config.kl_coef != 0 and config.kl_reference == "previous"
     if from_previous or config.old != "sampler":
         current = _score(stage)
@@ -313,11 +283,12 @@ def _score(stage: PreparedStage) -> list[Tensor]:
 
 
 def _complete_weights(previous: Checkpoint) -> TensorFiles | None:
-    """The files of which each rank reads its part, if they name every weight as the model does; otherwise None."""
+    """The files from which each rank takes its part, if they name every weight as the model does; otherwise None."""
     folder = Path(previous.model)
     if not (folder / "config.json").is_file():
         return None
-    files, model = TensorFiles(folder, "model"), hollow_model(folder)
+    with loadable(folder):
+        files, model = TensorFiles(folder, "model"), hollow_model(folder)
     if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
         return None  # it stores buffers as well
     complete = all(files.shapes.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
@@ -346,17 +317,13 @@ def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow
     return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None
 
 
-def _export_weights(
-    stage: PreparedStage, previous: Checkpoint, state: Path
-) -> tuple[PreTrainedModel, None] | tuple[None, Path]:
-    """The whole model to export, or the folder of an adapter, made from the folder `state` if weights are sharded."""
-    if stage.adapter is not None:
-        return None, write_adapter(state, stage.adapter)
+def _whole_model(stage: PreparedStage, previous: Checkpoint, state: Path) -> PreTrainedModel:
+    """The model to export, made from the folder `state` if weights are sharded."""
     if not stage.compute.ranks.sharded:
-        return stage.scorer.model, None
+        return stage.scorer.model
     model = freeze_vision(load_model(previous.model, dtype=stage.config.dtype), stage.config)
     load_state_weights(model, state, WEIGHTS)
-    return model, None
+    return model
 
 
 def _run_updates(
@@ -364,31 +331,29 @@ def _run_updates(
 ) -> list[Metrics]:
     """Make all updates of the stage that the saved progress does not hold yet; returns the metrics of every update.
 
-    Raises UserError if too many updates were skipped, and KeyboardInterrupt after Ctrl-C, with everything saved.
+    Raises UserError if too many updates were skipped, and KeyboardInterrupt after the update in which Ctrl-C was
+    pressed, with everything saved.
     """
     config, stats = stage.config, stage.sequences.stats
     groups = stats.groups(by_task=config.zero_advantage == "count_groups")
-    updates = steps_per_epoch(
-        len(stats.pieces), updates=config.updates, sequences_per_update=config.sequences_per_update
-    )
+    size = config.sequences_per_update
+    updates = math.ceil(len(stats.pieces) / size) if size else config.updates
     plan = plan_updates(len(groups), updates=updates, epochs=config.epochs, seed=seed)
     history = progress.restore(stage.state)
-    progress.begin(loading_s=stage.loading_s)
-    alone = stage.compute.ranks.world == 1  # several ranks stop together, after an update
+    if log is not None:
+        for metrics in history:
+            log({**metrics, "resumed": True})
     with DeferredInterrupts(stage.compute.ranks) as interrupts:
         for chosen in plan[len(history) :]:
-            indices = [index for number in chosen for index in groups[number]]
-            metrics = update(stage, indices, given_up=lambda: alone and interrupts.asked)
-            if metrics is not None:
-                history.append(metrics)
-                if log is not None:
-                    log(metrics)
-                skipped = [str(one["update"]) for one in history if one["skipped"]]
-                if len(skipped) > MAX_SKIPPED:
-                    raise UserError(
-                        f"updates {', '.join(skipped)}: the gradient is not finite, more than {MAX_SKIPPED} times; "
-                        "lower lr, or look at the advantages"
-                    )
+            history.append(update(stage, [index for number in chosen for index in groups[number]]))
+            if log is not None:
+                log(history[-1])
+            skipped = [str(one["update"]) for one in history if one["skipped"]]
+            if len(skipped) > MAX_SKIPPED:
+                raise UserError(
+                    f"updates {', '.join(skipped)}: the gradient is not finite, more than {MAX_SKIPPED} times; "
+                    "lower lr, or look at the advantages"
+                )
             if interrupts.on_any_rank():
                 progress.save(stage.state, history, now=True)
                 raise KeyboardInterrupt
@@ -397,13 +362,10 @@ def _run_updates(
     return history
 
 
-def update(
-    stage: PreparedStage, indices: Sequence[int], *, given_up: Callable[[], bool] = lambda: False
-) -> Metrics | None:
+def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
     """One optimizer step on the sequences `indices`. If the gradient is not finite, it changes no weight.
 
     The step counts all the same, for the schedule and in the numbers of the updates, because its rows are used up.
-    Returns None, with the state as it was, if `given_up` before one of the forward passes.
     """
     config, state, started = stage.config, stage.state, time.perf_counter()
     stats, ranks = stage.sequences.stats, stage.compute.ranks
@@ -411,13 +373,9 @@ def update(
     weights = token_weights(
         (stage.sequences[index] for index in indices), config.aggregation, fixed_length=config.max_tokens
     )
-    totals: dict[str, Tensor] = {}
-    before = random_state()
+    totals: list[dict[str, Tensor]] = []  # of each pass, on the device, so that nothing waits for it within a step
     passes = ranks.share(stage.passes(indices))
     for number, (part, counted) in enumerate(passes):
-        if given_up():
-            set_random_state(before)
-            return None
         chosen = [stage.sequences[index] for index in part]
         per_token, entropy, marks = forward(stage, part, chosen)
         weight = per_token.new_tensor([value for one in chosen for value in weights(one)])
@@ -426,40 +384,37 @@ def update(
             loss = loss - config.entropy_coef * entropy.sum() / tokens
         state.backend.backward(loss if counted else 0 * loss, last=number == len(passes) - 1)
         if counted:
-            # On the device, so that nothing waits for it within a step.
-            for key, value in {**marks, "loss": tokens * weight * per_token.detach()}.items():
-                if key != "ratio":
-                    _add_total(totals, key, value.sum())
-            _add_total(totals, "ratio_max", marks["ratio"].max())
-            _add_total(totals, "sampler_gap_max", marks["sampler_gap"].max())
+            extremes = {"ratio_max": marks.pop("ratio").max(), "sampler_gap_max": marks["sampler_gap"].max()}
+            sums = {key: value.sum() for key, value in marks.items()}
+            totals.append({**sums, "loss": (tokens * weight * per_token.detach()).sum(), **extremes})
     if ranks.world > 1:
-        every, totals = ranks.gather({key: value.cpu() for key, value in totals.items()}), {}
-        for key, value in (item for one in every for item in one.items()):
-            _add_total(totals, key, value)
+        every = ranks.gather([{key: value.cpu() for key, value in one.items()} for one in totals])
+        totals = [one for own in every for one in own]
     lr = learning_rate(state.updates, config)
     norm = state.backend.step(lr=lr, max_norm=config.max_grad_norm)
     state.updates += 1
     # Sums over tokens become means, except for extremes and the count of extreme tokens.
-    means = {key: float(value) if key in EXTREMES else float(value) / tokens for key, value in totals.items()}
-    means["extreme_tokens"] = int(totals["extreme_tokens"])
-    seconds = time.perf_counter() - started
+    means: dict[str, float] = {"grad_norm": norm}
+    for key in totals[0]:
+        values = [one[key] for one in totals]
+        means[key] = max(map(float, values)) if key in EXTREMES else float(sum(values)) / tokens
     lengths = [stats.lengths[index] for index in indices]
-    pairs = sum(stats.pairs[index] for index in indices)
-    flops = stage.work.flops(tokens=sum(lengths), loss_tokens=tokens, pairs=pairs)
-    rate = matrix_rate(stage.compute.device.type, torch.bfloat16 if stage.compute.mixed else torch.float32)
+    advantages = np.array([value for index in indices for value in stage.sequences[index].advantages])
     return {
         "update": state.updates,
         # JSON has no other numbers than finite ones.
-        **{key: value for key, value in {**means, "grad_norm": norm}.items() if math.isfinite(value)},
+        **{key: value for key, value in means.items() if math.isfinite(value)},
+        "extreme_tokens": round(means["extreme_tokens"] * tokens),
         "skipped": int(not norm < float("inf")),
         "lr": lr,
-        **_advantage_statistics(stage.sequences[index] for index in indices),
+        "loss_tokens": tokens,
+        "advantage_mean": float(advantages.mean()),
+        "advantage_std": float(advantages.std()),
         "sequences": len(lengths),
         "tokens": sum(lengths),
         "length_mean": sum(lengths) / len(lengths),
         "length_max": max(lengths),
-        **_pace(sum(lengths), seconds),
-        "flop_utilisation": round(flops / seconds / (rate * ranks.world), 4),
+        **_pace(sum(lengths), time.perf_counter() - started),
     }
 
 
@@ -503,27 +458,7 @@ def learning_rate(updates: int, config: TrainConfig) -> float:
     return config.rate * min(1.0, (updates + 1) / max(1, config.warmup_steps))
 
 
-def _add_total(totals: dict[str, Tensor], key: str, value: Tensor) -> None:
-    """Add sums and keep extremes."""
-    if key not in totals:
-        totals[key] = value
-    else:
-        totals[key] = torch.maximum(totals[key], value) if key in EXTREMES else totals[key] + value
-
-
-def _advantage_statistics(sequences: Iterable[TrainingSequence]) -> Metrics:
-    """Mean and standard deviation over the loss tokens."""
-    count, total, squares = 0, 0.0, 0.0
-    for one in sequences:
-        count += len(one.advantages)
-        total += sum(one.advantages)
-        squares += sum(value * value for value in one.advantages)
-    mean = total / count
-    std = max(0.0, squares / count - mean * mean) ** 0.5
-    return {"loss_tokens": count, "advantage_mean": mean, "advantage_std": std}
-
-
-def _summary(history: Sequence[Metrics], *, gap: bool = True) -> Metrics:
+def _summary(history: Sequence[Metrics], *, gap: bool) -> Metrics:
     """Means over the updates, the largest ratio, and with `gap` the difference of sampler and trainer in the first
     update, which would also measure how far the model has come if replies of earlier models train.
 

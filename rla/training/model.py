@@ -1,9 +1,11 @@
-"""The model in training: log-probabilities of chosen tokens as the sampler defines them, and low-rank adapters.
+"""The model in training: forward passes over sequences, log-probabilities of chosen tokens as the sampler defines them,
+and low-rank adapters.
 
     logp(token) = log_softmax(logits / temperature) over the allowed ids, or over the vocabulary
 
-The output layer runs on the chosen positions only, in chunks that are recomputed in the backward pass, so no tensor of
-batch x tokens x vocabulary ever exists.
+A pass is one row of sequences behind each other (`rla.training.packing`), or for models that cannot pack a row for
+each, padded on the right, which causal attention never sees. The output layer runs on the chosen positions only, in
+chunks that are recomputed in the backward pass, so no tensor of batch x tokens x vocabulary ever exists.
 
 Adapters come through `peft`: the base is frozen, and the adapter trains and is carried on (Hu et al. 2021). The base is
 the run's first weights rounded to `dtype`, the same in every iteration; a new adapter changes nothing. The checkpoint
@@ -13,6 +15,9 @@ holds the adapter and names the folder of the base (`rla.models.checkpoint`).
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,26 +30,116 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import Checkpoint, base_of
 from rla.models.load import load_model
-from rla.pictures.encoder import has_vision_encoder, vision_encoder, vision_states
-from rla.training.batches import Batch
-from rla.training.packing import enable_packing
+from rla.pictures.encoder import (
+    VisionCollator,
+    VisionInputs,
+    VisionText,
+    has_vision_encoder,
+    vision_encoder,
+    vision_states,
+)
+from rla.training.packing import Packing, enable_packing, pack
+from rla.training.sequences import TrainingSequence, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from transformers import PreTrainedModel
 
 VISION_LAYERS = r".*\bvisual\b.*"
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32
-SCALED_LOGITS = (
-    "final_logit_softcapping",
-    "logit_scale",
-    "logits_scaling",
-    "lm_head_multiplier",
-    "output_multiplier",
-    "logits_soft_cap",
-    "output_logit_soft_cap",
-)
+MULTIPLIERS = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+SCALED_LOGITS = ("final_logit_softcapping", *MULTIPLIERS, "logits_soft_cap", "output_logit_soft_cap")
+
+
+def micro_batches(
+    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
+) -> list[list[int]]:
+    """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest. A
+    longer sequence is a micro-batch alone.
+    """
+
+    def fits(batch: list[int], index: int) -> bool:
+        together = (*batch, index)
+        cost = sum(lengths[one] for one in together) if packed else len(together) * lengths[batch[0]]
+        return cost <= tokens_per_batch
+
+    return grouped(sorted(indices, key=lambda index: (-lengths[index], index)), fits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One forward pass over B rows of length L with N loss tokens.
+
+    `rows`, `columns` (N) locate the hidden state that predicts a token. `packing` is None for padded rows. `replies`
+    (N) numbers the replies of the loss tokens, `segments` (N) the continuations of one prompt: a sequence, or one of
+    its branches, which do not see each other. `allowed` (N, A) is filled up with ids of the same row; rows of
+    unrestricted tokens (`restricted` false) are unused. `vision` is set for a vision-language model.
+    """
+
+    input_ids: Tensor
+    packing: Packing | None
+    rows: Tensor
+    columns: Tensor
+    targets: Tensor
+    allowed: Tensor | None
+    restricted: Tensor | None
+    logp_sampled: Tensor
+    advantages: Tensor
+    replies: Tensor
+    segments: Tensor
+    vision: VisionInputs | None = None
+
+
+def collate(
+    chosen: Sequence[TrainingSequence], *, device: torch.device, packed: bool, vision: VisionCollator | None = None
+) -> Batch:
+    """Tensors of the sequences. The last token of a row is only predicted, so it is not an input.
+
+    In padded rows each branch follows its own copy of the prompt: recurrent layers know no masks.
+    """
+    if not packed:
+        chosen = [text for one in chosen for text in one.texts()]
+    lengths = [len(one.token_ids) - 1 for one in chosen]
+    starts = [0, *itertools.accumulate(lengths)] if packed else [0] * len(chosen)
+    input_ids = torch.zeros(*((1, sum(lengths)) if packed else (len(chosen), max(lengths))), dtype=torch.long)
+    for row, (one, start, length) in enumerate(zip(chosen, starts, lengths, strict=False)):
+        input_ids[0 if packed else row, start : start + length] = torch.tensor(one.token_ids[:-1])
+    number = [row for row, one in enumerate(chosen) for _ in one.positions]
+    columns = [starts[row] + column for row, one in enumerate(chosen) for column in one.predictors()]
+    replies = [(row, reply) for row, one in enumerate(chosen) for reply in one.reply_numbers()]
+    segments = [(row, reply if chosen[row].branches else 0) for row, reply in replies]
+    branches = [[(start, end, one.prefix) for start, end in one.branches] for one in chosen]
+    lists = [ids for one in chosen for ids in one.allowed]
+    width = max((len(ids) for ids in lists), default=0)
+    padded = [ids + [ids[0] if ids else 0] * (width - len(ids)) for ids in lists]
+    inputs = None
+    if vision is not None:
+        texts = [
+            VisionText(
+                length=length, images=one.images, branches=[(low, min(high, length), at) for low, high, at in own]
+            )
+            for one, length, own in zip(chosen, lengths, branches, strict=True)
+        ]
+        inputs = vision.inputs(texts, packed=packed, device=device)
+    return Batch(
+        input_ids=input_ids.to(device),
+        packing=pack(lengths, branches, device=device) if packed else None,
+        rows=torch.tensor([0] * len(number) if packed else number, device=device),
+        columns=torch.tensor(columns, device=device),
+        targets=torch.tensor([one.token_ids[position] for one in chosen for position in one.positions], device=device),
+        allowed=torch.tensor(padded, device=device) if width else None,
+        restricted=torch.tensor([bool(ids) for ids in lists], device=device) if width else None,
+        logp_sampled=torch.tensor([x for one in chosen for x in one.logp], dtype=torch.float32, device=device),
+        advantages=torch.tensor([x for one in chosen for x in one.advantages], dtype=torch.float32, device=device),
+        replies=_numbered(replies).to(device),
+        segments=_numbered(segments).to(device),
+        vision=inputs,
+    )
+
+
+def _numbered(units: Sequence[tuple[int, int]]) -> Tensor:
+    """Equal units get equal numbers, from 0 on."""
+    numbers: dict[tuple[int, int], int] = {}
+    return torch.tensor([numbers.setdefault(unit, len(numbers)) for unit in units], dtype=torch.long)
 
 
 class TokenScorer(nn.Module):
@@ -82,27 +177,15 @@ class TokenScorer(nn.Module):
         # Not around the call: DeepSpeed's engine switches off an autocast that it finds around itself.
         device = batch.input_ids.device.type
         with torch.autocast(device, dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
-            chosen = self._hidden(batch)[batch.rows, batch.columns]
-            head = self.model.get_output_embeddings()
+            hidden, head = self._hidden(batch)[batch.rows, batch.columns], self.model.get_output_embeddings()
             weight, bias = head.weight, head.bias
-            banned = torch.tensor(self.banned, device=chosen.device) if self.banned else None
-            count, size = len(batch.targets), max(1, self.chunk_logits // head.weight.shape[0])
-            recompute = count > size and torch.is_grad_enabled()
+            size = max(1, self.chunk_logits // weight.shape[0])
+            recompute = len(hidden) > size and torch.is_grad_enabled()
             parts: list[tuple[Tensor, Tensor]] = []
-            for low in range(0, count, size):
+            for low in range(0, len(hidden), size):
                 part = slice(low, low + size)
-                arguments = (
-                    chosen[part],
-                    weight,
-                    bias,
-                    batch.targets[part],
-                    None if batch.allowed is None else batch.allowed[part],
-                    None if batch.restricted is None else batch.restricted[part],
-                    banned,
-                )
-                parts.append(
-                    checkpoint(self._score, *arguments, use_reentrant=False) if recompute else self._score(*arguments)
-                )
+                given = hidden[part], weight, bias, batch, part
+                parts.append(checkpoint(self._score, *given, use_reentrant=False) if recompute else self._score(*given))
             logp, entropy = zip(*parts, strict=True)
             return torch.cat(logp), torch.cat(entropy)
 
@@ -111,8 +194,6 @@ class TokenScorer(nn.Module):
         options: dict[str, Any] = {}
         if batch.packing is not None:
             options = {"packing": batch.packing, "position_ids": batch.packing.places}
-        elif batch.forks is not None:
-            options = {"attention_mask": batch.forks.mask(self.model), "position_ids": batch.forks.place}
         if batch.vision is not None:
             options.pop("position_ids", None)
             return vision_states(self.model, batch.input_ids, batch.vision, **options)
@@ -120,26 +201,19 @@ class TokenScorer(nn.Module):
         return hidden
 
     def _score(
-        self,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        allowed: Tensor | None,
-        restricted: Tensor | None,
-        banned: Tensor | None,
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, batch: Batch, part: slice
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy of one chunk of tokens."""
+        """Log-probability and entropy of the loss tokens in `part`."""
         logits = F.linear(hidden, weight, bias).float() / self.temperature
-        if banned is not None:
-            logits = logits.index_fill(1, banned, -torch.inf)
-        if allowed is not None and restricted is not None:
-            offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, allowed, True)
-            logits = logits.masked_fill(~(offered | ~restricted[:, None]), -torch.inf)
+        if self.banned:
+            logits = logits.index_fill(1, torch.tensor(self.banned, device=logits.device), -torch.inf)
+        if batch.allowed is not None and batch.restricted is not None:
+            offered = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, batch.allowed[part], True)
+            logits = logits.masked_fill(~(offered | ~batch.restricted[part, None]), -torch.inf)
         logp = logits.log_softmax(-1)
         with torch.set_grad_enabled(self.train_entropy and torch.is_grad_enabled()):
             entropy = -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
-        return logp.gather(1, targets[:, None]).squeeze(1), entropy
+        return logp.gather(1, batch.targets[part, None]).squeeze(1), entropy
 
 
 def freeze_vision(model: PreTrainedModel, config: TrainConfig) -> PreTrainedModel:

@@ -1,21 +1,17 @@
-"""Attention over packed rows and over rows that fork, as two attention implementations of transformers.
+"""Attention over packed rows and over rows with branches, as two attention implementations of transformers.
 
-Packed rows (`pack`, `enable_packing`): segments behind each other in one row without padding, each of which sees only
+Packed rows (`pack`, `enable_packing`): sequences behind each other in one row without padding, each of which sees only
 itself. Linear layers run on [1, T]; attention regroups the T tokens. On CUDA in half precision that is one call of
-FlashAttention for sequences of any length; elsewhere, and for segments with branches, tokens are laid out as rows of
-similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, so causal attention
-never sees it, and no gradient comes back from it. Models whose layers all attend through transformers' interface, in
-full or in a window, can pack; the others get padded rows. Shapes: T tokens of the pass, R rows of L cells in a block, S
-cells of all blocks, H heads, D width.
+FlashAttention for sequences of any length; elsewhere, and for sequences with branches, tokens are laid out as rows of
+similar length and SDPA runs on each block of rows. The padding of a row follows its tokens, so causal attention never
+sees it. Models whose layers all attend through transformers' interface, in full or in a window, can pack. Shapes: T
+tokens of the pass, R rows of L cells in a block, S cells of all blocks, H heads, D width.
 
-Rows that fork (`forks`, `enable_branches`): branches each continue a text and do not see each other. A token of the
-trunk sees the trunk before it. A token of a branch sees the first `anchor` tokens of the trunk and its own branch
-before it, and has the position that it would have right behind them.
-
-SDPA with a mask computes every pair of tokens, and converts a boolean mask to numbers in every layer.
-`_branch_attention` spares both: tokens before the first branch of any row attend causally without a mask, the others in
-blocks, each with the columns that it sees and its rows of an additive mask that is made once. With a trunk of 1,000
-tokens and 90 branches of 24 that is a fifth of the pairs, and half of the time of a training step.
+Branches (`forks`, `enable_branches`) each continue a text, the trunk, and do not see each other. A token of a branch
+sees the first `anchor` tokens of the trunk and its own branch before it, and has the position right behind them. SDPA
+with a mask computes every pair of tokens. `_branch_attention` runs tokens before the first branch of any row without a
+mask and the others in blocks, each with the columns that it sees. With a trunk of 1,000 tokens and 90 branches of 24
+that is a fifth of the pairs, and half of the time of a training step.
 """
 
 from __future__ import annotations
@@ -153,7 +149,7 @@ _BLOCKS = WeakTensorKeyDictionary()  # every layer asks with the same mask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """R segments as rows of L cells; `forks` if they have branches."""
+    """R sequences as rows of L cells; `forks` if they have branches."""
 
     rows: int
     length: int
@@ -184,8 +180,8 @@ class _Block:
 class Packing:
     """How the tokens of a pass are laid out in blocks.
 
-    `cells` (S) holds the token of each cell, `order` (T) the cell of each token, `bounds` (segments + 1) the bounds of
-    the segments; `longest` is their greatest length, `places` (1, T) are positions within the segments.
+    `cells` (S) holds the token of each cell, `order` (T) the cell of each token, `bounds` (sequences + 1) the bounds of
+    the sequences; `longest` is their greatest length, `places` (1, T) are positions within the sequences.
     """
 
     blocks: list[_Block]
@@ -203,10 +199,10 @@ class Packing:
 def pack(
     lengths: Sequence[int], branches: Sequence[Sequence[Branch]], *, device: torch.device | str = "cpu"
 ) -> Packing:
-    """Lay out segments that follow each other in one row. `branches` are in the positions of their own segment."""
+    """Lay out sequences that follow each other in one row. `branches` are in the positions of their own sequence."""
     sizes = np.asarray(lengths)
     starts = np.cumsum(sizes) - sizes
-    # Longest first, cut when they become much shorter; segments with branches are kept apart.
+    # Longest first, cut when they become much shorter; sequences with branches are kept apart.
     ordered = sorted(range(len(lengths)), key=lambda index: (not branches[index], -lengths[index], index))
     groups = grouped(
         ordered,
@@ -259,36 +255,6 @@ def enable_packing(model: PreTrainedModel) -> bool:
     return bool(able)
 
 
-class _ToCells(torch.autograd.Function):
-    """[T, ...] -> [S, ...]: the token of each cell. Padding cells pass no gradient back."""
-
-    @staticmethod
-    def forward(ctx: Any, tokens: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-        ctx.save_for_backward(order)
-        return tokens.index_select(0, cells)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
-        (order,) = ctx.saved_tensors
-        return gradients[0].index_select(0, order), None, None
-
-
-class _ToTokens(torch.autograd.Function):
-    """[S, ...] -> [T, ...]: the cell of each token."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor) -> Tensor:
-        ctx.save_for_backward(order)
-        ctx.cells = len(rows)
-        return rows.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        (order,) = ctx.saved_tensors
-        cells = gradients[0].new_zeros(ctx.cells, *gradients[0].shape[1:])
-        return cells.index_copy_(0, order, gradients[0]), None
-
-
 def _packed_attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -326,7 +292,7 @@ def _packed_attention(
         )
         assert isinstance(flashed, Tensor)
         return flashed.unsqueeze(0), None
-    cells = [_ToCells.apply(one[0].transpose(0, 1), packing.cells, packing.order) for one in (query, key, value)]
+    cells = [one[0].transpose(0, 1).index_select(0, packing.cells) for one in (query, key, value)]
     outputs, low = [], 0
     for block in packing.blocks:
         high = low + block.rows * block.length
@@ -336,7 +302,7 @@ def _packed_attention(
         outputs.append(attended.flatten(0, 1))
         low = high
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return _ToTokens.apply(joined, packing.order).unsqueeze(0), None
+    return joined.index_select(0, packing.order).unsqueeze(0), None
 
 
 def _half(value: Tensor) -> torch.dtype | None:

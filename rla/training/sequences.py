@@ -1,29 +1,38 @@
-"""From shard rows to the token sequences that train.
+"""From shard rows to the token sequences that train, stored in one file, and their order.
 
 Policy: one sequence for each segment of a trajectory; the advantage of step i lies on the sampled tokens of its span,
 and a step without a reward row is context. Reward model: one sequence for each step, its prompt once, followed by the
-judgements as branches that do not see each other, so the prompt is computed once and not m times.
+judgements as branches that do not see each other, so the prompt is computed once and not m times. A *reply* is the
+tokens of one step, or of one judgement. A token whose only allowed id is itself was not a choice: its gradient is
+exactly zero, and it is left out of the loss and of every token count.
 
-A token whose only allowed id is itself was not a choice: its log-probability is 0 for any weights, and its gradient is
-exactly zero. Such tokens are left out of the loss and of every token count.
+Rows have the columns of `rla/store/records.py`; reward rows carry `trajectory_id`, `step`, `advantage`, and for the
+reward model `judgement`, its index. Trajectories and scores are streamed; of the rewards one number per key is kept.
 
-Rows are dictionaries with the columns of `rla/store/records.py`; reward rows carry `trajectory_id`, `step`,
-`advantage`, and `judgement` (the index of the judgement) for the reward model. Trajectories and scores are streamed; of
-the rewards one number per key is kept. Rewards without a match are found when the stream ends.
+`write_sequences` stores the stream as lines of JSON, and `StoredSequences` reads one at a time: a stage holds one
+forward pass in memory, not its trajectories. A sequence whose branches exceed the budget of a pass is stored as several
+pieces that stay in one optimizer step, so the sum of the gradients stays the same, and the budget changes no result.
+
+An epoch is shuffled by seed and cut into `updates` parts whose sizes differ by at most one (fewer parts if there are
+fewer sequences).
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rla.errors import UserError
 from rla.llm.base import ROUNDING
 from rla.pictures.vision import PlacedImage
-from rla.store.records import ImageSpan
+from rla.store.records import ImageSpan, columns
 
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -63,7 +72,7 @@ class TrainingSequence:
     replies: list[int] = field(default_factory=list)  # empty: one reply
     owner: str = ""  # trajectory id
     task: str = field(default="", repr=False, compare=False)
-    images: tuple[ImageSpan, ...] = field(default=(), repr=False)  # digested apart, so that texts keep their digest
+    images: tuple[ImageSpan, ...] = ()
 
     def reply_numbers(self) -> list[int]:
         """The number of the reply of each loss token."""
@@ -74,17 +83,6 @@ class TrainingSequence:
         """The number of tokens that every branch sees."""
         return self.branches[0][0] if self.branches else len(self.token_ids)
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest text in here, to which a limit on tokens applies."""
-        return self.prefix + max((end - start for start, end in self.branches), default=0)
-
-    @property
-    def pairs(self) -> float:
-        """The number of pairs of a token and one that it attends to."""
-        branches = sum(self.prefix * (end - start) + (end - start) ** 2 / 2 for start, end in self.branches)
-        return self.prefix**2 / 2 + branches
-
     def predictors(self) -> list[int]:
         """The index of the token whose hidden state predicts each loss token."""
         starts = {start for start, _ in self.branches}
@@ -92,23 +90,19 @@ class TrainingSequence:
 
     def select(self, kept: Sequence[int], **changes: Any) -> TrainingSequence:
         """A copy with the loss tokens at these indices alone, and other `changes`."""
-        replies = self.reply_numbers()
-        selected: dict[str, Any] = {
-            "positions": [self.positions[index] for index in kept],
-            "logp": [self.logp[index] for index in kept],
-            "allowed": [self.allowed[index] for index in kept],
-            "advantages": [self.advantages[index] for index in kept],
-            "replies": [replies[index] for index in kept],
-        }
-        return replace(self, **(selected | changes))
+        columns = {key: getattr(self, key) for key in ("positions", "logp", "allowed", "advantages")}
+        columns["replies"] = self.reply_numbers()
+        return replace(self, **{key: [values[n] for n in kept] for key, values in columns.items()} | changes)
 
-
-class _Sampled(NamedTuple):
-    """A sampled token of a segment."""
-
-    position: int
-    logp: float
-    allowed: list[int]
+    def texts(self) -> list[TrainingSequence]:
+        """Each branch behind the tokens that it continues, as a sequence without branches."""
+        found = []
+        for start, end in self.branches:
+            kept = [n for n, position in enumerate(self.positions) if start <= position < end]
+            positions = [self.positions[n] - start + self.prefix for n in kept]
+            token_ids = self.token_ids[: self.prefix] + self.token_ids[start:end]
+            found.append(self.select(kept, token_ids=token_ids, positions=positions, branches=()))
+        return found or [self]
 
 
 def policy_sequences(
@@ -117,12 +111,12 @@ def policy_sequences(
     """One sequence for each segment that has a rewarded step, in the order of `trajectories`.
 
     `max_samples` > 0 keeps that many steps, drawn by `seed`. Raises UserError for a reward that is not a finite number,
-    for two rewards of one step, and for rewards of steps that no trajectory has.
+    for two rewards of one step, for rewards of steps that no trajectory has, and for tokens that cannot be right.
     """
     advantages = _advantages(rewards, columns=("trajectory_id", "step"))
     chosen = _draw(advantages, count=max_samples, seed=seed)
     for trajectory in trajectories:
-        name = str(trajectory["trajectory_id"])
+        name, segments = str(trajectory["trajectory_id"]), trajectory["segments"]
         by_segment: dict[int, dict[int, tuple[float, int]]] = {}
         for index, step in enumerate(trajectory["steps"]):
             key = (name, index)
@@ -131,34 +125,26 @@ def policy_sequences(
                 span = range(int(step["start"]), int(step["end"]))
                 by_segment.setdefault(int(step["segment"]), {}).update(dict.fromkeys(span, (advantage, index)))
         for number, by_position in sorted(by_segment.items()):
-            if number >= len(trajectory["segments"]):
-                raise UserError(
-                    f"trajectory {name}: a step names segment {number}, and it has {len(trajectory['segments'])}; "
-                    "run rollout again"
-                )
-            segment = trajectory["segments"][number]
-            positions = [position for position, sampled in enumerate(segment["sampled"]) if sampled]
-            counts = {len(segment[column]) for column in ("token_ids", "logprobs", "sampled")}
-            if len(positions) != len(segment["allowed"]) or len(counts) > 1:
-                raise UserError(f"trajectory {name}: token columns of different lengths; run rollout again")
-            sampled = [
-                _Sampled(position, segment["logprobs"][position], allowed)
-                for position, allowed in zip(positions, segment["allowed"], strict=True)
-            ]
-            spans = [span for span in trajectory.get("image_spans") or () if span["segment"] == number]
-            yield from _sequence(segment["token_ids"], sampled, by_position, row=trajectory, spans=spans)
+            if number >= len(segments):
+                raise UserError(f"{name}: a step names segment {number} of {len(segments)}; run rollout again")
+            segment = segments[number]
+            sampled = segment["sampled"]
+            yield from _sequence(
+                segment["token_ids"],
+                list(itertools.compress(itertools.count(), sampled)),
+                list(itertools.compress(segment["logprobs"], sampled)),
+                segment["allowed"],
+                given=by_position,
+                row=trajectory,
+                spans=[span for span in trajectory.get("image_spans") or () if span["segment"] == number],
+            )
     _refuse_unmatched(advantages, units="steps", rows="trajectories")
 
 
 def reward_model_sequences(
-    scores: Iterable[Row],
-    rewards: Iterable[Row],
-    *,
-    max_samples: int = 0,
-    seed: int = 0,
-    share_prompts: bool = True,
+    scores: Iterable[Row], rewards: Iterable[Row], *, max_samples: int = 0, seed: int = 0
 ) -> Iterator[TrainingSequence]:
-    """One sequence for each step with rewarded judgements, or for each judgement without `share_prompts`.
+    """One sequence for each step with rewarded judgements.
 
     `max_samples` > 0 keeps the judgements of that many steps. Raises UserError as `policy_sequences` does.
     """
@@ -179,42 +165,42 @@ def reward_model_sequences(
                     "(judge.server.url), which cannot train; set train_rm.enabled: false, or judge with the reward "
                     "model"
                 )
-            if not len(tokens) == len(judgement["logprobs"]) == len(judgement["allowed"]):
-                raise UserError(f"step {key[1]} of {key[0]}: token columns of different lengths; run score-steps again")
-            sampled = [
-                _Sampled(position, logp, allowed)
-                for position, (logp, allowed) in enumerate(
-                    zip(judgement["logprobs"], judgement["allowed"], strict=True), start=len(prompt)
-                )
-            ]
-            by_position = {token.position: (advantage, index) for token in sampled}
-            spans = score.get("image_spans") or ()
-            judgements += _sequence([*prompt, *tokens], sampled, by_position, row=score, spans=spans)
-        if share_prompts and len(judgements) > 1:
-            judgements = [_merge(judgements, prefix=len(prompt))]
-        yield from judgements
+            positions = range(len(prompt), len(prompt) + len(tokens))
+            judgements += _sequence(
+                [*prompt, *tokens],
+                positions,
+                judgement["logprobs"],
+                judgement["allowed"],
+                given=dict.fromkeys(positions, (advantage, index)),
+                row=score,
+                spans=score.get("image_spans") or (),
+            )
+        if judgements:
+            yield _merged(judgements, prefix=len(prompt))
     _refuse_unmatched(advantages, units="judgements", rows="scores")
 
 
-def _merge(judgements: Sequence[TrainingSequence], *, prefix: int) -> TrainingSequence:
-    """Sequences that share their first `prefix` tokens, as one sequence with a branch for each."""
-    token_ids = judgements[0].token_ids[:prefix]
+def _merged(texts: Sequence[TrainingSequence], *, prefix: int) -> TrainingSequence:
+    """Texts that share their first `prefix` tokens, as one sequence with a branch for each; a single one as it is."""
+    if len(texts) == 1:
+        return texts[0]
+    token_ids = texts[0].token_ids[:prefix]
     positions: list[int] = []
     branches: list[tuple[int, int]] = []
-    for one in judgements:
+    for one in texts:
         start = len(token_ids)
         token_ids += one.token_ids[prefix:]
         positions += [position - prefix + start for position in one.positions]
         branches.append((start, len(token_ids)))
     return replace(
-        judgements[0],
+        texts[0],
         token_ids=token_ids,
         positions=positions,
-        logp=[value for one in judgements for value in one.logp],
-        allowed=[ids for one in judgements for ids in one.allowed],
-        advantages=[value for one in judgements for value in one.advantages],
+        logp=[value for one in texts for value in one.logp],
+        allowed=[ids for one in texts for ids in one.allowed],
+        advantages=[value for one in texts for value in one.advantages],
         branches=tuple(branches),
-        replies=[number for one in judgements for number in one.replies],
+        replies=[number for one in texts for number in one.replies],
     )
 
 
@@ -250,39 +236,45 @@ def _refuse_unmatched(advantages: Mapping[Key, float], *, units: str, rows: str)
 
 def _sequence(
     token_ids: Sequence[int],
-    sampled: Iterable[_Sampled],
-    given: Mapping[int, tuple[float, int]],
+    positions: Sequence[int],
+    logp: Sequence[float],
+    allowed: Sequence[Sequence[int]],
     *,
+    given: Mapping[int, tuple[float, int]],
     row: Row,
     spans: Iterable[Row],
 ) -> list[TrainingSequence]:
-    """The sequence of one segment; empty if none of its tokens can train.
+    """The sequence of one text; empty if none of its tokens can train.
 
-    `given` has (advantage, reply) by position, `row` is the trajectory or the score, `spans` has its pictures.
+    `positions`, `logp` and `allowed` have an entry for each sampled token. `given` has (advantage, reply) by position,
+    `row` is the trajectory or the score, `spans` has its pictures.
     """
-    loss_tokens = [token for token in sampled if token.position in given and len(token.allowed) != 1]
-    if not loss_tokens:
+    name = str(row["trajectory_id"])
+    if not len(positions) == len(logp) == len(allowed) or max(positions, default=0) >= len(token_ids):
+        raise UserError(f"{name}: token columns of different lengths; run the stage before again")
+    kept = [n for n, position in enumerate(positions) if position in given and len(allowed[n]) != 1]
+    if not kept:
         return []
-    if min(min(token_ids), *(min(token.allowed, default=0) for token in loss_tokens)) < 0:
-        raise UserError(f"{row['trajectory_id']} has a token id below 0; run the stage before again")
-    for token in loss_tokens:
-        if token.position == 0 or (token.allowed and token_ids[token.position] not in token.allowed):
+    if min(min(token_ids), *(min(allowed[n], default=0) for n in kept)) < 0:
+        raise UserError(f"{name}: a token id below 0; run the stage before again")
+    for n in kept:
+        at, likely = positions[n], -math.inf < logp[n] <= ROUNDING
+        if at == 0 or not likely or (allowed[n] and token_ids[at] not in allowed[n]):
             raise UserError(
-                f"token {token.position} could not have been sampled as recorded; run the stage before again"
+                f"{name}: token {at} could not have been sampled as recorded (log-probability {logp[n]:g}); run the "
+                "stage before again"
             )
-        if not -math.inf < token.logp <= ROUNDING:
-            raise UserError(f"token {token.position} has log-probability {token.logp}; run the stage before again")
-    last = loss_tokens[-1].position
+    last = positions[kept[-1]]
     images = (ImageSpan(digest=one["digest"], start=one["start"], length=one["length"]) for one in spans)
     return [
         TrainingSequence(
             token_ids=list(token_ids[: last + 1]),
-            positions=[token.position for token in loss_tokens],
-            logp=[min(token.logp, 0.0) for token in loss_tokens],
-            allowed=[list(token.allowed) for token in loss_tokens],
-            advantages=[given[token.position][0] for token in loss_tokens],
-            replies=[given[token.position][1] for token in loss_tokens],
-            owner=str(row["trajectory_id"]),
+            positions=[positions[n] for n in kept],
+            logp=[min(logp[n], 0.0) for n in kept],
+            allowed=[list(allowed[n]) for n in kept],
+            advantages=[given[positions[n]][0] for n in kept],
+            replies=[given[positions[n]][1] for n in kept],
+            owner=name,
             task=str(row.get("task_id", "")),
             images=_images_within(images, last),
         )
@@ -312,10 +304,11 @@ def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingS
     """
     if len(sequence.token_ids) <= budget:
         return [sequence]
-    sizes = [end - start for start, end in sequence.branches]
-    room = budget - sequence.prefix
-    groups = grouped(range(len(sizes)), lambda group, number: sum(sizes[one] for one in (*group, number)) <= room)
-    return [only_branches(sequence, group) for group in groups] or [sequence]
+
+    def fits(group: list[TrainingSequence], text: TrainingSequence) -> bool:
+        return sequence.prefix + sum(len(one.token_ids) - sequence.prefix for one in (*group, text)) <= budget
+
+    return [_merged(group, prefix=sequence.prefix) for group in grouped(sequence.texts(), fits)]
 
 
 def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> TrainingSequence | None:
@@ -323,11 +316,12 @@ def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> Trai
 
     A reply stays whole or goes. It sees only the tokens before it, so the others train as they would have.
     """
-    if sequence.longest <= max_tokens:
+    texts = sequence.texts()
+    fitting = [one for one in texts if len(one.token_ids) <= max_tokens]
+    if len(fitting) == len(texts):
         return sequence
     if sequence.branches:
-        fit = [n for n, (start, end) in enumerate(sequence.branches) if sequence.prefix + end - start <= max_tokens]
-        return only_branches(sequence, fit) if fit else None
+        return _merged(fitting, prefix=sequence.prefix) if fitting else None
     replies = sequence.reply_numbers()
     late = {reply for reply, position in zip(replies, sequence.positions, strict=True) if position >= max_tokens}
     kept = [index for index, reply in enumerate(replies) if reply not in late]
@@ -337,18 +331,101 @@ def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> Trai
     return sequence.select(kept, token_ids=sequence.token_ids[:count], images=_images_within(sequence.images, count))
 
 
-def only_branches(sequence: TrainingSequence, numbers: Sequence[int]) -> TrainingSequence:
-    """The prompt and the branches of these numbers. A single branch makes a plain text."""
-    token_ids = sequence.token_ids[: sequence.prefix]
-    branches: list[tuple[int, int]] = []
-    kept: list[int] = []  # loss tokens
-    positions: list[int] = []
-    for start, end in (sequence.branches[number] for number in numbers):
-        own = [index for index, position in enumerate(sequence.positions) if start <= position < end]
-        positions += [sequence.positions[index] - start + len(token_ids) for index in own]
-        kept += own
-        branches.append((len(token_ids), len(token_ids) + end - start))
-        token_ids = token_ids + sequence.token_ids[start:end]
-    return sequence.select(
-        kept, token_ids=token_ids, positions=positions, branches=tuple(branches) if len(branches) > 1 else ()
-    )
+@dataclass(slots=True, kw_only=True)
+class SequenceStats:
+    """Numbers of a stored file. `digest` is the SHA-256 of its sequences.
+
+    `replies_too_long` of all `replies` exceed the limit on tokens and are not stored. `pieces` and `tasks` have an
+    entry for each sequence that is left, the other lists one for each stored piece.
+    """
+
+    digest: str = ""
+    replies: int = 0
+    replies_too_long: int = 0
+    highest: int = -1  # token id that was sampled, read or offered
+    signal: bool = False  # whether any advantage is not zero
+    pictures: tuple[str, ...] = ()  # digests
+    pieces: list[int] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    loss_tokens: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # in the file, in bytes
+
+    def groups(self, *, by_task: bool) -> list[list[int]]:
+        """The pieces that stay in one optimizer step: those of a sequence, or of all sequences of a task."""
+        ends = list(itertools.accumulate(self.pieces))
+        found: dict[Any, list[int]] = {}
+        for number, (task, end, count) in enumerate(zip(self.tasks, ends, self.pieces, strict=True)):
+            found.setdefault(task if by_task else number, []).extend(range(end - count, end))
+        return list(found.values())
+
+
+def write_sequences(
+    file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int
+) -> SequenceStats:
+    """Store the replies that end within `max_tokens`, in their order, branches cut to `budget` tokens of a pass.
+
+    Errors of the stream (unmatched rewards and the like) pass through.
+    """
+    stats, digest, pictures = SequenceStats(), hashlib.sha256(), set[str]()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        for given in sequences:
+            replies = len(set(given.reply_numbers()))
+            stats.replies += replies
+            one = without_long_replies(given, max_tokens=max_tokens)
+            if one is None:
+                stats.replies_too_long += replies
+                continue
+            stats.replies_too_long += replies - len(set(one.reply_numbers()))
+            stats.highest = max(stats.highest, *one.token_ids, *itertools.chain.from_iterable(one.allowed))
+            stats.signal = stats.signal or any(one.advantages)
+            digest.update(_line(one))
+            pictures.update(image.digest for image in one.images)
+            pieces = split_branches(one, budget=budget)
+            stats.pieces.append(len(pieces))
+            stats.tasks.append(one.task)
+            for piece in pieces:
+                stats.lengths.append(len(piece.token_ids))
+                stats.loss_tokens.append(len(piece.positions))
+                stats.places.append(stream.tell())
+                stream.write(_line(piece))
+    stats.digest, stats.pictures = digest.hexdigest(), tuple(sorted(pictures))
+    return stats
+
+
+def _line(one: TrainingSequence) -> bytes:
+    return json.dumps(columns(one), default=columns).encode() + b"\n"
+
+
+class StoredSequences(Sequence[TrainingSequence]):
+    """The sequences that `write_sequences` stored, by index. `images`: the PNG files of their pictures by digest."""
+
+    def __init__(self, file: Path, stats: SequenceStats, *, images: Mapping[str, bytes] | None = None) -> None:
+        self.stats, self.images = stats, images or {}
+        self._file = file.open("rb")
+
+    def __len__(self) -> int:
+        return len(self.stats.places)
+
+    def __getitem__(self, index: Any) -> Any:
+        self._file.seek(self.stats.places[index])
+        values = json.loads(self._file.readline())
+        branches = tuple((low, high) for low, high in values["branches"])
+        images = tuple(ImageSpan(**one) for one in values["images"])
+        return TrainingSequence(**values | {"branches": branches, "images": images})
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def plan_updates(count: int, *, updates: int, epochs: int, seed: int) -> list[list[int]]:
+    """The indices of each optimizer step's sequences; an epoch holds every index once."""
+    plan: list[list[int]] = []
+    for epoch in range(epochs):
+        order = list(range(count))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        parts = min(updates, count)
+        bounds = [count * part // parts for part in range(parts + 1)] if parts else []
+        plan += [order[low:high] for low, high in itertools.pairwise(bounds)]
+    return plan

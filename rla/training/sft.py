@@ -42,13 +42,20 @@ from rla.pictures.encoder import VisionCollator, VisionText, vision_states
 from rla.pictures.vision import VisionFormat, load_vision
 from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
-from rla.training.checkpoints import refuse_existing, write_checkpoint
+from rla.training.checkpoints import (
+    WEIGHTS,
+    load_state_weights,
+    refuse_existing,
+    save_tensors,
+    trainable,
+    write_adapter,
+    write_checkpoint,
+)
 from rla.training.cost import layer_sizes, pass_tokens, return_freed_memory
 from rla.training.model import CHUNK_LOGITS, load_adapted
 from rla.training.packing import enable_branches, enable_packing, forks, pack
 from rla.training.sequences import Example, grouped
-from rla.training.shared import Ranks
-from rla.training.state import WEIGHTS, DeferredInterrupts, load_state_weights, save_tensors, trainable, write_adapter
+from rla.training.shared import DeferredInterrupts, Ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -114,6 +121,7 @@ def sft(
     state = adapter = None
     if lora is not None:
         state = progress.folder / "state"
+        state.mkdir(parents=True, exist_ok=True)
         save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
         adapter = write_adapter(state, settings)
     steps = progress.steps

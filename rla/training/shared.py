@@ -1,33 +1,34 @@
-"""Training shared by several processes: their ranks, the device of each, and the optimizer behind one interface.
+"""Training on several processes: their ranks, the device of each, and the optimizer.
 
 `accelerate launch --config_file pipelines/accelerate/<kind>.yaml -m rla train-policy ...` (or torchrun) starts them.
-Every rank reads the same rows and makes the same plan. The forward passes of an optimizer step are dealt out, gradients
-are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are computed from the
-whole step (`losses.token_weights`), so the sum over ranks is exact: gradients are added, never averaged.
+Every rank reads the same rows and makes the same plan. The forward passes of an optimizer step are divided among the
+ranks, gradients are summed, all ranks take the same step, and rank 0 alone writes. The loss weights are computed from
+the whole step (`losses.token_weights`), so gradients are added over ranks and never averaged.
 
-    TorchBackend      a whole model on every rank, or FSDP2, whose parameters are DTensors
-    DeepSpeedBackend  ZeRO: the engine sums, clips and steps, configured by the launcher
+    Backend            a whole model on every rank, or FSDP2, whose parameters are DTensors
+    DeepSpeedBackend   ZeRO: the engine sums, clips and steps, configured by the launcher
 
-Both read and write whole tensors, so a train state is the same files whichever of them wrote it.
+Both read and write whole tensors, so a train state is the same files under either of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rla.config.sections import LaunchConfig
 from rla.config.training import BETA1, TrainConfig
 from rla.errors import UserError
 from rla.plugins import need_package
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=12)  # the other ranks wait while rank 0 reads shards and writes checkpoints
-BUCKET = 1 << 26  # elements of one all-reduce: 256 MiB in fp32
 CPU_TOKENS = 2048  # a larger forward pass leaves the caches: a third slower for a tiny model
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys of Adam's state
 ADAM_KEYS = ("step", *MOMENTS)
+REPEATED = 2.0  # seconds after which a second Ctrl-C is meant; one key press may arrive twice
 
 
 class Sharing(StrEnum):
@@ -99,20 +100,11 @@ class Ranks:
         return own
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """All-reduce the gradients in place, in flat buckets; a missing gradient counts as zero."""
-        if self.world == 1:
-            return
-        bucket: list[Tensor] = []
-        for number, parameter in enumerate(parameters, start=1):
+        """All-reduce the gradients in place; a missing gradient counts as zero."""
+        for parameter in parameters if self.world > 1 else ():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            bucket.append(parameter.grad)
-            if number == len(parameters) or sum(one.numel() for one in bucket) >= BUCKET:
-                flat = torch.cat([gradient.flatten() for gradient in bucket])
-                distributed.all_reduce(flat)
-                for gradient, total in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
-                    gradient.copy_(total.view_as(gradient))
-                bucket = []
+            distributed.all_reduce(parameter.grad)
 
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, in their order."""
@@ -130,16 +122,6 @@ class Ranks:
         assert values[0] is not None
         return values[0]
 
-    def check(self, check: Callable[[], None]) -> None:
-        """Run `check` on every rank. If it raises a UserError on one of them, all ranks raise it."""
-        message = ""
-        try:
-            check()
-        except UserError as error:
-            message = str(error)
-        for found in filter(None, self.gather(message)):
-            raise UserError(found)
-
     def barrier(self) -> None:
         if self.world > 1:
             distributed.barrier()
@@ -154,15 +136,13 @@ class Compute:
     tokens_per_batch: int
     ranks: Ranks
     replicas: int = 1  # groups of ranks that each hold the whole model (HSDP)
-    defer: bool = False  # gradients are summed over ranks once per optimizer step
 
     @classmethod
-    def choose(cls, config: TrainConfig, ranks: Ranks, launch: LaunchConfig | None = None) -> Compute:
+    def choose(cls, config: TrainConfig, ranks: Ranks, *, replicas: int = 1) -> Compute:
         """CUDA if there is one. Raises UserError for replicas that the ranks do not fill, or without FSDP2."""
-        launch = launch or LaunchConfig()
-        if launch.replicas > 1 and (ranks.sharing is not Sharing.FSDP or ranks.world % launch.replicas):
+        if replicas > 1 and (ranks.sharing is not Sharing.FSDP or ranks.world % replicas):
             raise UserError(
-                f"launch.replicas is {launch.replicas}, with {ranks.world} processes under {ranks.sharing}; it must "
+                f"launch.replicas is {replicas}, with {ranks.world} processes under {ranks.sharing}; it must "
                 "divide their number and needs FSDP2 (pipelines/accelerate/fsdp2.yaml)"
             )
         return_freed_memory()
@@ -172,55 +152,8 @@ class Compute:
             mixed=config.dtype == "bfloat16",
             tokens_per_batch=config.tokens_per_batch if cuda else min(config.tokens_per_batch, CPU_TOKENS),
             ranks=ranks,
-            replicas=launch.replicas,
-            defer=launch.gradient_sync == "step",
+            replicas=replicas,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A tensor in a memory-mapped safetensors file: only the part that is read is copied."""
-
-    file: Path
-    name: str
-
-    def read(self) -> Tensor:
-        with safe_open(self.file, framework="pt") as content:
-            value: Tensor = content.get_tensor(self.name)
-        return value
-
-    def rows(self, low: int, high: int) -> Tensor:
-        """Rows `low` to `high` (exclusive) of the first dimension."""
-        with safe_open(self.file, framework="pt") as content:
-            value: Tensor = content.get_slice(self.name)[low:high]
-        return value
-
-
-class Backend(Protocol):
-    """The model and its optimizer, however the ranks hold them. Access to weights and moments is collective."""
-
-    module: nn.Module  # takes a batch
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """The backward pass of one forward pass; `last`: this rank's last one of the optimizer step."""
-
-    def step(self, *, lr: float, max_norm: float) -> float:
-        """One optimizer step on the clipped gradients of all ranks; returns their norm before clipping.
-
-        A norm that is not finite changes no weight.
-        """
-
-    def reshard(self) -> None:
-        """Drop the weights that the last forward pass gathered."""
-
-    def weight(self, parameter: nn.Parameter) -> Tensor: ...
-
-    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None: ...
-
-    def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Adam's state by key; empty before the first step."""
-
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None: ...
 
 
 def make_backend(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> Backend:
@@ -229,7 +162,7 @@ def make_backend(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> 
         return DeepSpeedBackend(scorer, config, ranks=compute.ranks)
     if compute.ranks.sharing is Sharing.FSDP:
         _shard_model(scorer, compute)
-    return TorchBackend(scorer, make_optimizer(scorer, config), ranks=compute.ranks, defer=compute.defer)
+    return Backend(scorer, make_optimizer(scorer, config), ranks=compute.ranks)
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -244,23 +177,27 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     )
 
 
-class TorchBackend:
-    """torch's AdamW on parameters that are whole or DTensors."""
+class Backend:
+    """The model and its optimizer: torch's AdamW on parameters that are whole or DTensors.
 
-    def __init__(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer, *, ranks: Ranks, defer: bool = False
-    ) -> None:
-        self.module = module
+    Access to weights and moments is collective, and their values are whole tensors.
+    """
+
+    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer, *, ranks: Ranks) -> None:
+        self.module = module  # takes a batch
         self.optimizer = optimizer
-        self._ranks, self._defer = ranks, defer
+        self._ranks = ranks
         self._parameters = [one for one in module.parameters() if one.requires_grad]
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        if self._defer and isinstance(self.module, FSDPModule):
-            self.module.set_requires_gradient_sync(last)
+        """The backward pass of one forward pass; `last`: this rank's last one of the optimizer step."""
         loss.backward()
 
     def step(self, *, lr: float, max_norm: float) -> float:
+        """One optimizer step on the clipped gradients of all ranks; returns their norm before clipping.
+
+        A norm that is not finite changes no weight.
+        """
         if not self._ranks.sharded:
             self._ranks.sum_gradients(self._parameters)
         norm = float(_whole(torch.nn.utils.clip_grad_norm_(self._parameters, max_norm)))
@@ -272,6 +209,7 @@ class TorchBackend:
         return norm
 
     def reshard(self) -> None:
+        """Drop the weights that the last forward pass gathered."""
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
@@ -279,19 +217,20 @@ class TorchBackend:
     def weight(self, parameter: nn.Parameter) -> Tensor:
         return _whole(parameter.detach())
 
-    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None:
+    def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         with torch.no_grad():
-            parameter.copy_(_placed(stored, like=parameter))
+            parameter.copy_(_sharded(value, like=parameter))
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Adam's state by key; empty before the first step."""
         return {key: _whole(value.detach()) for key, value in self.optimizer.state.get(parameter, {}).items()}
 
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None:
+    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
         counter = parameter.device if self.optimizer.defaults["fused"] else "cpu"
-        self.optimizer.state[parameter] = {
-            key: stored.read().to(counter) if key == "step" else _placed(stored, like=parameter)
-            for key, stored in values.items()
+        own = {
+            key: torch.empty_like(parameter.detach()).copy_(_sharded(values[key], like=parameter)) for key in MOMENTS
         }
+        self.optimizer.state[parameter] = {"step": values["step"].clone().to(counter), **own}
 
 
 def _whole(value: Tensor) -> Tensor:
@@ -299,25 +238,11 @@ def _whole(value: Tensor) -> Tensor:
     return whole
 
 
-def _placed(stored: StoredTensor, *, like: Tensor) -> Tensor:
-    """The stored tensor on the device of `like`; for a DTensor this rank reads its own rows alone."""
+def _sharded(value: Tensor, *, like: Tensor) -> Tensor:
+    """A whole tensor, which each rank has, as this rank's part if `like` is a DTensor."""
     if not isinstance(like, DTensor):
-        return stored.read().to(like.device, like.dtype)
-    low, high = 0, like.shape[0]
-    for axis, placement in enumerate(like.placements):
-        if isinstance(placement, Shard):
-            assert placement.dim == 0
-            low, high = chunk_bounds(high, like.device_mesh.size(axis), like.device_mesh.get_local_rank(axis))
-    local = stored.rows(low, high).to(like.to_local().device, like.dtype)
-    return DTensor.from_local(
-        local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-    )
-
-
-def chunk_bounds(size: int, count: int, number: int) -> tuple[int, int]:
-    """The rows of chunk `number` as `torch.chunk` cuts `size` rows: all but the last are as large as the first."""
-    each = -(-size // count)
-    return min(size, each * number), min(size, each * (number + 1))
+        return value
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _shard_model(scorer: TokenScorer, compute: Compute) -> None:
@@ -368,7 +293,7 @@ def materialize(module: nn.Module, device: torch.device) -> None:
                 setattr(part, name, made[parameter])
 
 
-class DeepSpeedBackend:
+class DeepSpeedBackend(Backend):
     """DeepSpeed's engine around the scorer; it shards torch's AdamW."""
 
     def __init__(self, scorer: TokenScorer, config: TrainConfig, *, ranks: Ranks) -> None:
@@ -407,20 +332,17 @@ class DeepSpeedBackend:
         self._stepped = self._stepped or norm < float("inf")
         return norm
 
-    def reshard(self) -> None:
-        """The engine does this by itself."""
-
     def weight(self, parameter: nn.Parameter) -> Tensor:
         from deepspeed.utils import safe_get_full_fp32_param
 
         value: Tensor = safe_get_full_fp32_param(parameter)
         return value.detach()
 
-    def set_weight(self, parameter: nn.Parameter, stored: StoredTensor) -> None:
+    def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
-        value, zero3 = stored.read().to(self._engine.device), hasattr(parameter, "ds_id")
+        value, zero3 = value.to(self._engine.device), hasattr(parameter, "ds_id")
         # The parameter that computes and its fp32 master are two tensors: each is set.
         with torch.no_grad(), GatheredParameters([parameter], modifier_rank=0, enabled=zero3):
             parameter.data.copy_(value)
@@ -438,7 +360,7 @@ class DeepSpeedBackend:
         whole = {key: safe_get_full_optimizer_state(parameter, key).detach() for key in MOMENTS}
         return {"step": torch.as_tensor(float(step)), **whole}
 
-    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, StoredTensor]) -> None:
+    def set_moments(self, parameter: nn.Parameter, values: Mapping[str, Tensor]) -> None:
         from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
         if not self._stepped:  # Adam makes its moments in the first step; to be set, they must exist
@@ -450,16 +372,47 @@ class DeepSpeedBackend:
                 zero._lazy_init_hp_params_optimizer_state()
             self._stepped = True
         for key in MOMENTS:
-            value = values[key].read().to(self._engine.device, torch.float32)
+            value = values[key].to(self._engine.device, torch.float32)
             if hasattr(parameter, "ds_id"):
                 safe_set_local_optimizer_state(parameter, self._local(parameter, value), key)
             else:
                 safe_set_full_optimizer_state(parameter, value, key)
         for state in self._adam.state.values():
-            state["step"] = torch.as_tensor(float(values["step"].read()))
+            state["step"] = torch.as_tensor(float(values["step"]))
 
     def _local(self, parameter: Any, value: Tensor) -> Tensor:
         """This rank's part of `value` under ZeRO 3, padded to equal sizes."""
         size = parameter.ds_tensor.numel()
         padded = nn.functional.pad(value.flatten().float(), (0, size * self._ranks.world - value.numel()))
         return padded[size * self._ranks.rank : size * (self._ranks.rank + 1)]
+
+
+class DeferredInterrupts:
+    """Inside the block Ctrl-C is noted, not raised: the loop asks for it when its state is whole. A second one, seconds
+    later, ends the process at once. A launcher ends its ranks by SIGTERM, so with several ranks that counts as well.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.asked = False
+        self._ranks, self._since = ranks, 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> DeferredInterrupts:
+        if current_thread() is main_thread():
+            numbers = [signal.SIGINT] if self._ranks.world == 1 else [signal.SIGINT, signal.SIGTERM]
+            self._before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def on_any_rank(self) -> bool:
+        """Whether any rank was interrupted. A collective call of all ranks."""
+        return any(self._ranks.gather(self.asked))
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and time.monotonic() - self._since > REPEATED:
+            signal.default_int_handler(number, frame)
+        self._since = self._since if self.asked else time.monotonic()
+        self.asked = True

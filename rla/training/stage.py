@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rla.config.training import TrainConfig
 from rla.errors import UserError
@@ -18,15 +17,11 @@ from rla.models.verifying import verify_model
 from rla.pipeline.context import StageContext, called_again
 from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
-from rla.processes import launch, launched, launcher, world
+from rla.processes import launch, launched, launcher
 from rla.seeds import derive
 from rla.store.manifest import read_json
 from rla.store.reading import read_manifest, stream_rows
-from rla.training.checkpoints import finished_checkpoint, open_to_train
-
-if TYPE_CHECKING:
-    from rla.training.batches import SequenceStats
-    from rla.training.sequences import TrainingSequence
+from rla.training.sequences import TrainingSequence, policy_sequences, reward_model_sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,33 +45,50 @@ class Launcher(Protocol):
         """
 
 
-class Rows(NamedTuple):
-    """The columns of a shard that training needs."""
+class _Joining(NamedTuple):
+    """How rows with tokens and rows with rewards become sequences: their kinds and the columns that are read."""
 
-    folder: Path
+    make: Callable[..., Iterator[TrainingSequence]]
     kind: str
     columns: tuple[str, ...]
+    rewards: str
+    key: tuple[str, ...]  # of a reward
+
+
+POLICY = _Joining(
+    make=policy_sequences,
+    kind="trajectories",
+    columns=("trajectory_id", "task_id", "steps", "segments", "image_spans"),
+    rewards="policy_rewards",
+    key=("trajectory_id", "step"),
+)
+REWARD_MODEL = _Joining(
+    make=reward_model_sequences,
+    kind="scores",
+    columns=("trajectory_id", "task_id", "step", "prompt_ids", "judgements", "image_spans"),
+    rewards="rm_rewards",
+    key=("trajectory_id", "step", "judgement"),
+)
+Shards = tuple[Path, Path]  # with tokens, and with the rewards that were made of them
 
 
 def joined_sequences(
-    make: Callable[..., Iterator[TrainingSequence]], tokens: Rows, rewards: Rows, *, config: TrainConfig, seed: int
+    joining: _Joining, shards: Shards, *, config: TrainConfig, seed: int
 ) -> Iterator[TrainingSequence]:
-    """The sequences that `make` (of `rla.training.sequences`) makes of the rows of `tokens` and their rewards.
-
-    `rewards` names the columns of the key. A UserError in the rows names both folders.
-    """
+    """The sequences of a shard with tokens and its rewards. A UserError in the rows names both folders."""
+    tokens, rewards = shards
 
     def rewarded() -> Iterator[dict[str, Any]]:
         """An advantage of zero has no gradient; unless it is dropped, it counts in updates and means."""
-        found = stream_rows(rewards.folder, rewards.kind, [*rewards.columns, "advantage"])
+        found = stream_rows(rewards, joining.rewards, [*joining.key, "advantage"])
         return (row for row in found if row["advantage"] or config.zero_advantage != "drop")
 
     wanted = {row["trajectory_id"] for row in rewarded()}
-    rows = stream_rows(tokens.folder, tokens.kind, tokens.columns, keys=wanted)
+    rows = stream_rows(tokens, joining.kind, joining.columns, keys=wanted)
     try:
-        yield from make(rows, rewarded(), max_samples=config.max_samples, seed=seed)
+        yield from joining.make(rows, rewarded(), max_samples=config.max_samples, seed=seed)
     except UserError as error:
-        raise UserError(f"{tokens.folder} with {rewards.folder}: {error}") from error
+        raise UserError(f"{tokens} with {rewards}: {error}") from error
 
 
 def train_stage(
@@ -85,30 +97,27 @@ def train_stage(
     checkpoint: str,
     config: TrainConfig,
     temperature: float,
-    data: tuple[Path, ...],
-    sequences: Callable[[], Iterator[TrainingSequence]],
+    joining: _Joining,
+    shards: Shards,
+    earlier: Sequence[Shards] = (),
     images: Path | None = None,
-    earlier: Sequence[tuple[Path, Path]] = (),
 ) -> dict[str, Any]:
-    """Train `checkpoint` (an option's name) on `sequences`, unless a finished checkpoint of the same origin is there.
+    """Train `checkpoint` (an option's name) on `shards`, unless a finished checkpoint of the same origin is there.
 
-    The first folder of `data` is the shard with the token ids, made with the checkpoint's tokenizer. `images`: the
-    shard with the pictures of the sequences. `earlier`: (token ids, rewards) of earlier iterations that train as well.
+    `earlier`: the shards of earlier iterations, which train as well. `images`: the shard with the pictures of the
+    sequences. Raises UserError.
     """
-    shards = (*data, *chain(*earlier))
-    for shard in shards:
-        read_manifest(shard)  # before a model is made for nothing
-    for tokens, made in chain(((data[0], rewards) for rewards in data[1:]), earlier):
-        refuse_stale(made, source=tokens)
+    folders = [folder for pair in (shards, *earlier) for folder in pair]
+    for folder in folders:
+        read_manifest(folder)  # before a model is made for nothing
+    for tokens, rewards in (shards, *earlier):
+        refuse_stale(rewards, source=tokens)
     source, out = policy_of(ctx, checkpoint, checkpoint), ctx.path("out")
-    made_from = origin(ctx, [source, *shards])
+    made_from = origin(ctx, [source, *folders])
     marker = {"origin": made_from.as_json(), **made_from.named()}
-
-    def finished() -> bool:
-        return finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders)
-
-    if not _decided_by_first(finished):
-        _check_inputs(config, source, [data[0], *(tokens for tokens, _ in earlier)])
+    if not _finished(out, marker, overwrite=ctx.overwrite, folders=made_from.folders):
+        if config.enabled:
+            _check_inputs(config, source, [tokens for tokens, _ in (shards, *earlier)])
         configuration = launcher(ctx.config)
         if not launched():
             free_memory(ctx.config.generator)
@@ -116,47 +125,51 @@ def train_stage(
         from rla.tracking import Trackers
 
         with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
-
-            def log(update: dict[str, Any]) -> None:
-                ctx.progress.advance(loss=update.get("loss", math.nan))
-                trackers.log(update)
-
-            if configuration is None:  # also in a rank of a launcher
+            if configuration is not None:
+                paths = {option: ctx.path(option) for option, _ in (*ctx.spec.reads, *ctx.spec.writes)}
+                again = replace(ctx, paths=paths | {checkpoint: source})
+                own: Launcher | None = ctx.config.launch.own
+                if own is None:
+                    with called_again(again, again.paths) as arguments:
+                        launch(configuration, arguments)
+                else:
+                    own.train(TrainingJob(ctx=again, out=out, reads=(source, *folders), configuration=configuration))
+            else:  # also in a rank of a launcher
                 from rla.training.loop import train
+
+                def log(update: dict[str, Any]) -> None:
+                    resumed = update.get("resumed", False)
+                    ctx.progress.advance(resumed=resumed, loss=update.get("loss", math.nan))
+                    if not resumed:
+                        trackers.log(update)
+
+                def sequences() -> Iterator[TrainingSequence]:
+                    for pair in (*earlier, shards) if config.enabled else ():
+                        yield from joined_sequences(joining, pair, config=config, seed=ctx.config.seed)
 
                 ctx.progress.start(ctx.spec.name, total=config.updates * config.epochs)
                 train(
                     model_folder=source,
                     out=out,
-                    sequences=sequences() if config.enabled else (),
+                    sequences=sequences(),
                     config=config,
                     temperature=temperature,
                     seed=derive(ctx.config.seed, ctx.spec.name, ctx.iteration),
                     record=marker,
                     log=log,
-                    launch=ctx.config.launch,
+                    replicas=ctx.config.launch.replicas,
                     replace=ctx.overwrite,
-                    check=lambda stats: _refuse_long(stats, ctx, config, data[0]),
+                    most_too_long=ctx.config.rollout.max_failed_share,
                     images=images,
                     earlier=bool(earlier),
                 )
-            else:
-                options = [option for option, _ in (*ctx.spec.reads, *ctx.spec.writes)]
-                paths = {option: ctx.path(option) for option in options} | {checkpoint: source}
-                again = replace(ctx, paths=paths)
-                own: Launcher | None = ctx.config.launch.own
-                if own is None:
-                    with called_again(again, paths) as arguments:
-                        launch(configuration, arguments)
-                else:
-                    own.train(TrainingJob(ctx=again, out=out, reads=(source, *shards), configuration=configuration))
     return {checkpoint: str(out), **read_json(out / METRICS)}
 
 
 def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> None:
     """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
-    if not config.enabled:
-        return
+    from rla.training.checkpoints import open_to_train
+
     verify_model(model_folder(source), weights=False)
     for shard in shards:
         refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
@@ -165,22 +178,12 @@ def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> 
         need_package("peft", install="rla[lora]", why="lora.rank is set")
 
 
-def _refuse_long(stats: SequenceStats, ctx: StageContext, config: TrainConfig, shard: Path) -> None:
-    """Raises UserError if more than a stated share of the replies are too long to train."""
-    limit = ctx.config.rollout.max_failed_share
-    if stats.replies_too_long > limit * stats.replies:
-        key = f"{ctx.spec.name.replace('-', '_')}.max_tokens"
-        raise UserError(
-            f"{shard}: {stats.replies_too_long} of {stats.replies} replies end beyond {key} = {config.max_tokens} and "
-            f"would not train, more than rollout.max_failed_share = {limit}; raise {key}, or the share"
-        )
-
-
-def _decided_by_first(question: Callable[[], bool]) -> bool:
-    """The answer of rank 0, on every rank."""
-    if world() == 1:
-        return question()
+def _finished(out: Path, marker: dict[str, Any], *, overwrite: bool, folders: Mapping[str, str] | None) -> bool:
+    """`finished_checkpoint` as rank 0 finds it, on every rank."""
+    from rla.training.checkpoints import finished_checkpoint  # imports torch
     from rla.training.shared import Ranks
 
     ranks = Ranks.join()
-    return ranks.broadcast(question() if ranks.first else None)
+    return ranks.broadcast(
+        finished_checkpoint(out, marker, overwrite=overwrite, folders=folders) if ranks.first else None
+    )

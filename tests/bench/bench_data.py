@@ -15,8 +15,7 @@ from typing import Any
 
 from rla.store.reading import stream_rows
 from rla.store.shards import Origin, ShardWriter
-from rla.training.batches import StoredSequences, write_sequences
-from rla.training.sequences import policy_sequences
+from rla.training.sequences import StoredSequences, policy_sequences, write_sequences
 from tests.bench.resident import peak_resident
 
 PARTS, ROWS, LENGTH = (4, 32), 16, 4096  # parts of the two shards, trajectories of a part, tokens of a trajectory
@@ -59,7 +58,7 @@ def read(folder: Path, *, parts: int) -> None:
     list(policy_sequences(stream_rows(folder, "trajectories", ["trajectory_id"], keys=()), []))
     before = peak_resident()
     rows = stream_rows(folder, "trajectories", ["trajectory_id", "steps", "segments"])
-    file = folder / "sequences.arrow"
+    file = folder / "sequences.jsonl"
     stored = StoredSequences(
         file, write_sequences(file, policy_sequences(rows, rewards()), max_tokens=LENGTH, budget=LENGTH)
     )

@@ -24,9 +24,8 @@ from rla.config.sections import ModelConfig
 from rla.config.training import TrainConfig
 from rla.models.load import load_model
 from rla.store.reading import read_rows
-from rla.training.batches import collate, micro_batches
 from rla.training.losses import LossInputs, policy_loss
-from rla.training.model import TokenScorer
+from rla.training.model import TokenScorer, collate, micro_batches
 from rla.training.sequences import TrainingSequence, policy_sequences
 from tests.bench.resident import peak_resident
 from tests.parity.trl_adapter import GrpoLoss, with_fused_head

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from rla.training import packing
-from rla.training.batches import collate
-from rla.training.model import TokenScorer
+from rla.training.model import TokenScorer, collate
 from tests.unit.training.builders import random_sequences
 from tests.unit.training.test_packing import family
 

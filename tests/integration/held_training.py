@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rla.cli.app import run
-from rla.training.state import TrainingProgress
+from rla.training.checkpoints import TrainingProgress
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 from rla.config.training import TrainConfig
 from rla.models.checkpoint import Checkpoint
 from rla.processes import leave, rank
-from rla.training.batches import StoredSequences, write_sequences
 from rla.training.loop import PreparedStage, prepare
+from rla.training.sequences import StoredSequences, write_sequences
 from rla.training.shared import Compute, Ranks
 from tests.unit.training.builders import random_sequences
 

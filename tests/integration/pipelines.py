@@ -36,7 +36,7 @@ warm_start: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 6}
 """
 VOLATILE = ("timings", "report", "tensorboard")  # wall-clock times, and what shows them
-MEASURED = {"seconds", "tokens_per_second", "flop_utilisation"}
+MEASURED = {"seconds", "tokens_per_second"}
 
 
 def environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from rla.cli.app import run
 from rla.errors import UserError
 from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
-from rla.training.state import TrainingProgress
+from rla.training.checkpoints import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured
 
@@ -137,7 +137,7 @@ def test_processes_end_with_the_one_that_waits_for_them(judged: Path, call: Call
     partial, workers = judged / "runs/t/1/policy.partial", set[int]()
 
     def training() -> bool:
-        if (partial / "sequences.arrow").exists():
+        if (partial / "sequences.jsonl").exists():
             (stage,) = active_children()
             workers.update(descendants(stage.pid or 0))
         return bool(workers)

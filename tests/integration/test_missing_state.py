@@ -33,12 +33,11 @@ def start(tmp_path: Path) -> Path:
 
 def test_a_trained_checkpoint_without_a_file_of_its_state(start: Path, tmp_path: Path) -> None:
     checkpoint = trained(start, tmp_path / "1")
-    (checkpoint / "model/model.safetensors").unlink()  # coming to load the model fails in another way
     assert sorted(STATE) == sorted(file.name for file in (checkpoint / "state").iterdir())
     for name in STATE:
         (checkpoint / "state" / name).rename(tmp_path / name)
         for sequences in (4, 0):  # to train on, or to be carried over
-            with pytest.raises(UserError, match=rf"1/state/{name}: missing, so training cannot go on"):
+            with pytest.raises(UserError, match=f"1/state/{name}: missing|1/state: its weights are missing"):
                 trained(checkpoint, tmp_path / "2", sequences=sequences)
         (tmp_path / name).rename(checkpoint / "state" / name)
     assert not (tmp_path / "2").exists()

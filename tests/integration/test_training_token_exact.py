@@ -59,10 +59,11 @@ def test_judgements(share_prompts: bool, model: Path, tmp_path: Path) -> None:
     ]
     score = {"trajectory_id": "t", "step": 0, "prompt_ids": [50, 51, 52], "judgements": judgements}
     rewards = [reward("t", 0, 1.0 - 2 * (index % 2), judgement=index) for index in range(4)]
+    [shared] = reward_model_sequences([score], rewards)
     metrics = train(
         model_folder=model,
         out=tmp_path / "out",
-        sequences=reward_model_sequences([score], rewards, share_prompts=share_prompts),
+        sequences=[shared] if share_prompts else shared.texts(),
         config=TrainConfig(lr=1e-3, updates=1, kl_coef=0.0),
         temperature=TEMPERATURE,
         seed=0,

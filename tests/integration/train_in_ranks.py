@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rla.config.sections import LaunchConfig
 from rla.config.training import LoraConfig, TrainConfig
 from rla.processes import flag, leave
 from rla.training.loop import train
@@ -18,8 +17,6 @@ CONFIGS = {
     "lora": replace(CONFIG, lora=LoraConfig(rank=2)),
     "checkpointing": replace(CONFIG, gradient_checkpointing=True),
 }
-LAUNCHES = {"hsdp": LaunchConfig(replicas=2), "deferred": LaunchConfig(gradient_sync="step")}
-LAUNCHES["both"] = LaunchConfig(replicas=2, gradient_sync="step")
 
 
 def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_rows: int = 1) -> None:
@@ -34,7 +31,7 @@ def run(start: Path, out: Path, *, kind: str = "full", stages: int = 2, seed_of_
             config=CONFIGS.get(kind, CONFIG),
             temperature=0.9,
             seed=5,
-            launch=LAUNCHES.get(kind),
+            replicas=2 if kind == "hsdp" else 1,
         )
         start = target
 

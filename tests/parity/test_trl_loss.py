@@ -12,9 +12,8 @@ pytest.importorskip("trl", reason="the oracle, TRL, is not installed")
 
 from rla.config.training import TrainConfig  # noqa: E402
 from rla.models.load import load_model  # noqa: E402
-from rla.training.batches import collate  # noqa: E402
 from rla.training.losses import LossInputs, k3, policy_loss, token_weights  # noqa: E402
-from rla.training.model import TokenScorer  # noqa: E402
+from rla.training.model import TokenScorer, collate  # noqa: E402
 from rla.training.sequences import TrainingSequence  # noqa: E402
 from tests.parity.trl_adapter import GivenLogps, GrpoLoss, with_fused_head  # noqa: E402
 from tests.unit.training.builders import tiny_model  # noqa: E402

@@ -25,7 +25,7 @@ from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.store.shards import Origin, ShardWriter
 from rla.tracking import Trackers, service_arguments
-from rla.training.stage import train_stage
+from rla.training.stage import POLICY, train_stage
 from stages import STAGES
 from tests.unit.builders import configured
 from tests.unit.training.builders import random_sequences, tiny_model
@@ -73,9 +73,10 @@ def call_stage(
     sequences: Any = lambda: random_sequences(5),
 ) -> dict[str, Any]:
     """`train-policy` on sequences that are given, two updates an iteration."""
-    data = run / "data"
+    data, rewards = run / "data", run / "rewards"
     if not data.exists():
         ShardWriter(data, "trajectories", Origin(config="", inputs={}, seed=0)).finish()
+        ShardWriter(rewards, "policy_rewards", Origin(config="", inputs={}, seed=0)).finish()
     if not (run / "init").exists():
         tiny_model(run / "init/policy")
     ctx = StageContext(
@@ -87,7 +88,10 @@ def call_stage(
         progress=LineProgress(io.StringIO()),
     )
     config = TrainConfig(updates=2, lr=1e-3)
-    return train_stage(ctx, checkpoint="policy", config=config, temperature=1.0, data=(data,), sequences=sequences)
+    joining = POLICY._replace(make=lambda *_, **__: iter(sequences()))
+    return train_stage(
+        ctx, checkpoint="policy", config=config, temperature=1.0, joining=joining, shards=(data, rewards)
+    )
 
 
 def test_every_number_of_an_update_is_a_point_at_its_step(tmp_path: Path) -> None:
@@ -160,11 +164,12 @@ def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "default").iterdir()} == {
         "init",
         "data",
+        "rewards",
         "1",
         "config.yaml",
         "tensorboard",
     }
-    assert {path.name for path in (tmp_path / "none").iterdir()} == {"init", "data", "1", "config.yaml"}
+    assert {path.name for path in (tmp_path / "none").iterdir()} == {"init", "data", "rewards", "1", "config.yaml"}
 
 
 def test_a_stage_without_updates_writes_nothing(tmp_path: Path) -> None:

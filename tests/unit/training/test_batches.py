@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla.training.batches import collate, micro_batches, plan_updates, steps_per_epoch
-from rla.training.sequences import TrainingSequence
+from rla.training.model import collate, micro_batches
+from rla.training.sequences import TrainingSequence, plan_updates
 
 
 @given(count=st.integers(0, 50), updates=st.integers(1, 9), epochs=st.integers(1, 3))
@@ -45,7 +45,7 @@ def test_micro_batches_keep_the_budget(lengths: list[int], budget: int, packed: 
         assert len(batch) == 1 or (sum(sizes) if packed else len(batch) * max(sizes)) <= budget
 
 
-def test_a_branch_sees_the_prefix_and_itself() -> None:
+def test_padded_rows_hold_a_branch_each_behind_the_prompt() -> None:
     tree = TrainingSequence(
         token_ids=[5, 6, 7, 8],
         positions=[2, 3],
@@ -53,15 +53,17 @@ def test_a_branch_sees_the_prefix_and_itself() -> None:
         allowed=[[], []],
         advantages=[1.0, 1.0],
         branches=((1, 3), (3, 4)),
+        replies=[0, 1],
     )
     plain = TrainingSequence(token_ids=[5, 6, 7, 8, 9], positions=[4], logp=[-0.1], allowed=[[]], advantages=[1.0])
     batch = collate([tree, plain], device=torch.device("cpu"), packed=False)
-    assert batch.forks is not None
-    assert batch.forks.trunk == 1
-    assert batch.forks.place.tolist() == [[0, 1, 2, 1], [0, 1, 2, 3]]
-    assert batch.forks.visible[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]
-    assert torch.equal(batch.forks.visible[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
-    assert (batch.rows.tolist(), batch.columns.tolist()) == ([0, 0, 1], [1, 0, 3])
+    assert batch.input_ids.tolist() == [[5, 6, 0, 0], [5, 0, 0, 0], [5, 6, 7, 8]]
+    assert (batch.rows.tolist(), batch.columns.tolist()) == ([0, 1, 2], [1, 0, 3])
+    assert (batch.replies.tolist(), batch.segments.tolist(), batch.targets.tolist()) == (
+        [0, 1, 2],
+        [0, 1, 2],
+        [7, 8, 9],
+    )
 
 
 def test_a_batch_points_one_before_each_predicted_token() -> None:
@@ -98,12 +100,3 @@ def test_a_segment_is_a_sequence_or_one_of_its_branches() -> None:
     batch = collate([episode, judged], device=torch.device("cpu"), packed=True)
     assert batch.segments.tolist() == [0, 0, 0, 1, 1, 2]
     assert batch.replies.tolist() == [0, 1, 1, 2, 2, 3]
-
-
-def test_the_number_of_updates_may_follow_the_number_of_sequences() -> None:
-    """Forty sequences in sixteens: three updates of 13, 13 and 14, where a stated number would stay the same."""
-    steps = steps_per_epoch(40, updates=4, sequences_per_update=16)
-    assert steps == 3 and steps_per_epoch(80, updates=4, sequences_per_update=16) == 5
-    assert sorted(map(len, plan_updates(40, updates=steps, epochs=1, seed=0))) == [13, 13, 14]
-    assert steps_per_epoch(40, updates=4, sequences_per_update=0) == 4
-    assert steps_per_epoch(0, updates=4, sequences_per_update=16) == 0

@@ -10,9 +10,8 @@ import torch
 
 from rla.errors import UserError
 from rla.models.load import load_model
-from rla.training.batches import collate
-from rla.training.model import TokenScorer
-from rla.training.sequences import TrainingSequence, reward_model_sequences
+from rla.training.model import TokenScorer, collate
+from rla.training.sequences import TrainingSequence, reward_model_sequences, split_branches
 from tests.unit.training.builders import random_sequences, reward, tiny_model
 
 TEMPERATURE = 0.7
@@ -61,7 +60,7 @@ def test_branches_of_a_prompt_score_as_each_judgement_alone(model: Any) -> None:
     }
     rewards = [reward("t", 0, 1.0, judgement=index) for index in range(3)]
     [shared] = reward_model_sequences([score], rewards)
-    alone = list(reward_model_sequences([score], rewards, share_prompts=False))
+    alone = split_branches(shared, budget=0)
     sequences = [shared, *random_sequences(3), *alone]
     logp, _ = TokenScorer(model, temperature=TEMPERATURE)(collate(sequences, device=CPU, packed=True))
     expected = [value for one in alone for value in by_definition(model, one)[0]]

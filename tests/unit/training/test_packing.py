@@ -24,8 +24,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rla.training.batches import collate
-from rla.training.model import TokenScorer, checkpoint_gradients
+from rla.training.model import TokenScorer, checkpoint_gradients, collate
 from rla.training.packing import PACKED, enable_packing, forks, pack
 from rla.training.sequences import TrainingSequence
 from tests.unit.training.builders import random_sequences

@@ -7,26 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from rla.training.batches import ROWS, StoredSequences, write_sequences
-from rla.training.sequences import TrainingSequence
+from rla.training.sequences import StoredSequences, TrainingSequence, write_sequences
 from tests.unit.training.builders import random_sequences
 from tests.unit.training.test_packing import forked
 
 
 def test_what_is_written_is_read_in_any_order(tmp_path: Path) -> None:
-    sequences = random_sequences(2 * ROWS + 3)
+    sequences = random_sequences(35)
     sequences[1] = replace(sequences[1], branches=((2, 5), (5, 6)), replies=[0, 0, 1, 1], owner="t")
     stats = write_sequences(tmp_path / "s", iter(sequences), max_tokens=100, budget=100)
     stored = StoredSequences(tmp_path / "s", stats)
     assert list(stored) == sequences
-    assert stored[ROWS] == sequences[ROWS]
+    assert stored[16] == sequences[16]
     assert stored[-1] == sequences[-1]
     with pytest.raises(IndexError):
         stored[len(sequences)]
     assert stats.lengths == [len(one.token_ids) for one in sequences]
     assert stats.loss_tokens == [4] * len(sequences)
     assert stats.highest == max(max(one.token_ids) for one in sequences)
-    assert (stats.signal, stats.too_long) == (True, 0)
+    assert (stats.signal, stats.replies_too_long) == (True, 0)
 
 
 def test_the_digest_tells_sequences_apart(tmp_path: Path) -> None:
@@ -43,7 +42,7 @@ def test_longer_ones_are_counted_and_left_out(tmp_path: Path) -> None:
     short = TrainingSequence(token_ids=[1, 2], positions=[1], logp=[-1.0], allowed=[[]], advantages=[0.0])
     long = replace(short, token_ids=[1, 2, 9], positions=[2], advantages=[1.0])
     stats = write_sequences(tmp_path / "s", [long, short], max_tokens=2, budget=100)
-    assert (stats.too_long, stats.lengths, stats.highest, stats.signal) == (1, [2], 2, False)
+    assert (stats.replies_too_long, stats.lengths, stats.highest, stats.signal) == (1, [2], 2, False)
     assert list(StoredSequences(tmp_path / "s", stats)) == [short]
 
 
@@ -60,7 +59,7 @@ def test_replies_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     late = replace(episode, token_ids=[1, 2, 3, 4, 5], positions=[3, 4])
     judged = replace(forked(2, 1, 2), replies=[0, 1, 1])
     stats = write_sequences(tmp_path / "s", [episode, late, judged], max_tokens=3, budget=100)
-    assert (stats.too_long, stats.shortened, stats.replies, stats.replies_too_long) == (1, 2, 6, 4)
+    assert (stats.pieces, stats.replies, stats.replies_too_long) == ([1, 1], 6, 4)
     assert [one.token_ids for one in StoredSequences(tmp_path / "s", stats)] == [[1, 2], judged.token_ids[:3]]
 
 

@@ -14,9 +14,14 @@ from rla.models.load import load_model
 from rla.pictures.encoder import StoredImages, VisionCollator, write_images
 from rla.pictures.vision import PixelMaker, VisionFormat, load_vision, png_digest
 from rla.store.records import ImageSpan
-from rla.training.batches import StoredSequences, collate, write_sequences
-from rla.training.model import TokenScorer
-from rla.training.sequences import TrainingSequence, only_branches, split_branches, without_long_replies
+from rla.training.model import TokenScorer, collate
+from rla.training.sequences import (
+    StoredSequences,
+    TrainingSequence,
+    split_branches,
+    without_long_replies,
+    write_sequences,
+)
 from tests.seeing import KINDS, png_of, small_model
 
 CPU = torch.device("cpu")
@@ -142,7 +147,7 @@ def test_packed_and_padded_gradients_agree(kind: str) -> None:
 @pytest.mark.parametrize("packed", [True, False])
 def test_branches_are_what_each_would_be_alone(kind: str, packed: bool) -> None:
     tree = branching(vision_of(kind))
-    alone = [only_branches(tree, [number]) for number in (0, 1)]
+    alone = tree.texts()
     scorer = scorer_of(kind)
     together = scored(scorer, kind, [sequence(vision_of(kind), 6, [FILES[0], 3]), tree], packed=packed)[4:]
     apart = torch.cat([scored(scorer, kind, [one], packed=True) for one in alone])

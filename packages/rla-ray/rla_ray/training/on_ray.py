@@ -9,12 +9,14 @@ the stage saved, so Ray's own checkpoints are not used. An error that the user c
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +29,8 @@ from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
 from rla.plugins import from_checkout
 from rla.processes import USED, end_with_parent
+from rla.training.checkpoints import LOCK, TrainingProgress
 from rla.training.stage import TrainingJob
-from rla.training.state import TrainingProgress
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
 from rla_ray.crew import Crew, crew_of_rest, first_crew, living_resources
@@ -68,7 +70,7 @@ def train_on_ray(job: TrainingJob) -> None:
     board = _progress_board(ray)
     losses, since, before = 0, time.monotonic(), _checkpoint_manifest(out)
     while True:
-        TrainingProgress(out=out, interval_s=0.0).wait_until_unlocked(seconds=RELEASE)
+        wait_until_unlocked(TrainingProgress(out=out).folder / LOCK, seconds=RELEASE)
         try:
             order = RankOrder(
                 ctx=replace(ctx, config=_with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
@@ -91,6 +93,16 @@ def train_on_ray(job: TrainingJob) -> None:
             crew = crew_of_rest(crew, launch, living_resources(ray))
             go_on = "go on from the last saved update" if ended.lost else "wait for room on the cluster"
             ctx.progress.note(f"{ctx.spec.name}: {ended.why}; {crew.workers} workers {go_on}")
+
+
+def wait_until_unlocked(lock: Path, *, seconds: float) -> None:
+    """Wait, `seconds` at most, for a process that still trains, such as a lost worker."""
+    until = time.monotonic() + seconds
+    while lock.exists() and time.monotonic() < until:
+        with suppress(OSError), lock.open("r+") as held:  # locked, or removed by now
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.2)
 
 
 def _told_by_launcher(file: Path) -> dict[str, str]:

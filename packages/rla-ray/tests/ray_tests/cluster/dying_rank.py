@@ -31,6 +31,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     plan = (ctx.run / "plan").read_text()
 
     def log(metrics: dict[str, Any]) -> None:
+        if "resumed" in metrics:
+            return
         with (ctx.run / f"updates-{rank()}").open("a") as made:
             made.write(f"{metrics['update']}\n")
         first = (ctx.run / f"updates-{rank()}").read_text().split().count(str(FATAL)) == 1
@@ -46,7 +48,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         seed=5,
         log=log,
         save_interval_s=0.0,
-        launch=ctx.config.launch,
+        replicas=ctx.config.launch.replicas,
     )
 
 

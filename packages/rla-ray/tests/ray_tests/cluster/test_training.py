@@ -171,7 +171,7 @@ def test_a_killed_stage_leaves_nobody_who_trains(rla: Rla, tmp_path: Path, nodes
     judged(rla, tmp_path)
     words = ["train-policy", "--run", "r", *options(on_workers(nodes, 2, "train_policy.epochs=2000"))]
     process = subprocess.Popen([sys.executable, "-m", "rla", *words], cwd=tmp_path)
-    until(lambda: (tmp_path / "r/1/policy.partial/sequences.arrow").exists(), seconds=DEADLINE)
+    until(lambda: (tmp_path / "r/1/policy.partial/sequences.jsonl").exists(), seconds=DEADLINE)
     process.kill()
     process.wait()
     assert "updates: 2" in rla("train-policy", "--run", "r", *options(on_workers(nodes, 2))).stdout

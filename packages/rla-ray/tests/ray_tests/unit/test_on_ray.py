@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from rla_ray.crew import Crew
-from rla_ray.training.on_ray import Ended, attempt_verdict
+from rla_ray.training.on_ray import Ended, attempt_verdict, wait_until_unlocked
 from torch import OutOfMemoryError
 
 from rla.errors import UserError
-from rla.training.state import LOCK, TrainingProgress
 
 ray = pytest.importorskip("ray")
 CREW = Crew(workers=2, cpus=1, gpus=0)
@@ -55,12 +54,10 @@ def test_workers_that_do_not_start_are_counted_again() -> None:
 
 
 def test_an_output_is_waited_for_until_a_lost_worker_lets_go_of_it(tmp_path: Path) -> None:
-    progress = TrainingProgress(out=tmp_path / "out", interval_s=0.0)
-    progress.wait_until_unlocked(seconds=60)  # nobody was here
-    progress.folder.mkdir()
-    lock = (progress.folder / LOCK).open("w")
+    wait_until_unlocked(tmp_path / "lock", seconds=60)  # nobody was here
+    lock = (tmp_path / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     threading.Timer(0.5, lock.close).start()
     began = time.monotonic()
-    progress.wait_until_unlocked(seconds=60)
+    wait_until_unlocked(tmp_path / "lock", seconds=60)
     assert 0.4 < time.monotonic() - began < 30

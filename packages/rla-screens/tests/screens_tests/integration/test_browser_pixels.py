@@ -24,8 +24,7 @@ from rla.pictures.vision import VisionFormat, load_vision
 from rla.report.episodes import played_in, shown_episodes
 from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
-from rla.training.batches import collate
-from rla.training.model import TokenScorer
+from rla.training.model import TokenScorer, collate
 from rla.training.sequences import TrainingSequence
 
 pytestmark = pytest.mark.skipif(shutil.which(PROGRAM) is None, reason=f"needs {PROGRAM}")

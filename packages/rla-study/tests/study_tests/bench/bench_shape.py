@@ -21,13 +21,12 @@ from rla_study.planning.shapes import SHAPES, ModelShape
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config
 
 from rla.config.training import LoraConfig, TrainConfig
-from rla.training.batches import StoredSequences, write_sequences
-from rla.training.cost import Work, matrix_rate
+from rla.training.checkpoints import TrainState
 from rla.training.loop import PreparedStage, update
 from rla.training.model import TokenScorer, add_new_adapter, checkpoint_gradients
-from rla.training.sequences import TrainingSequence
+from rla.training.sequences import StoredSequences, TrainingSequence, write_sequences
 from rla.training.shared import Compute, Ranks, make_backend
-from rla.training.state import TrainState
+from study_tests.bench.utilisation import matrix_rate, utilisation
 
 
 def config_of(shape: ModelShape) -> Qwen2Config | Qwen3Config | Qwen3_5TextConfig:
@@ -86,7 +85,7 @@ def prepared(
         checkpoint_gradients(model)
     scorer = TokenScorer(model, temperature=1.0, mixed=compute.mixed)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sequences.arrow"
+        file = Path(folder) / "sequences.jsonl"
         rows = trajectories(trajectories_per_update, tokens=settings.max_tokens, vocabulary=model.config.vocab_size)
         yield PreparedStage(
             config=settings,
@@ -98,7 +97,6 @@ def prepared(
             ),
             reference=None,
             old=None,
-            work=Work.of(model),
         )
 
 
@@ -134,10 +132,11 @@ def main() -> None:
     )
     shape, count = SHAPES[options.shape], options.trajectories
     with prepared(shape, settings, weights=options.weights, trajectories_per_update=count) as stage:
-        shown = ("tokens", "loss_tokens", "seconds", "tokens_per_second", "flop_utilisation")
+        shown = ("tokens", "loss_tokens", "seconds", "tokens_per_second")
         for _ in range(options.updates):
             metrics = update(stage, range(count))
-            print(json.dumps({key: metrics[key] for key in shown}), flush=True)
+            found = {key: metrics[key] for key in shown} | {"flop_utilisation": utilisation(stage, metrics)}
+            print(json.dumps(found), flush=True)
         weights = sum(one.numel() for one in stage.scorer.model.parameters())
         compute = stage.compute
     rate = matrix_rate(compute.device.type, torch.bfloat16 if compute.mixed else torch.float32)

@@ -28,12 +28,11 @@ from rla_study.planning.work import Guesses
 from transformers import AutoModelForCausalLM
 
 from rla.config.training import LoraConfig, TrainConfig
-from rla.training.batches import StoredSequences, write_sequences
-from rla.training.cost import Work
+from rla.training.checkpoints import TrainState
 from rla.training.loop import PreparedStage, train, update
 from rla.training.model import TokenScorer, checkpoint_gradients
+from rla.training.sequences import StoredSequences, write_sequences
 from rla.training.shared import Compute, Ranks, make_backend
-from rla.training.state import TrainState
 from study_tests.bench.bench_shape import config_of, trajectories
 from tests.bench.resident import peak_resident, resident
 
@@ -49,7 +48,7 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
         checkpoint_gradients(model)
     scorer = TokenScorer(model, temperature=1.0)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sequences.arrow"
+        file = Path(folder) / "sequences.jsonl"
         rows = trajectories(config.tokens_per_batch // length, tokens=length, vocabulary=shape.vocabulary)
         stage = PreparedStage(
             config=config,
@@ -61,7 +60,6 @@ def measured(shape: ModelShape, config: TrainConfig, *, length: int) -> int:
             ),
             reference=None,
             old=None,
-            work=Work.of(model),
         )
         for _ in range(2):  # the moments are there from the first step on
             update(stage, range(len(rows)))

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from rla.llm.base import Completion, Request
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.models.load import load_model, load_tokenizer
-from rla.training.batches import collate
-from rla.training.model import TokenScorer
+from rla.training.model import TokenScorer, collate
 from rla.training.sequences import TrainingSequence
 from study_tests.bench.bench_shape import config_of
 from study_tests.gpu_check.call import Call, Skipped, measure

@@ -14,9 +14,9 @@ import torch
 from rla_study.planning.memory import Launched, training_bytes
 from rla_study.planning.shapes import SHAPES
 
-from rla.training.cost import matrix_rate
 from rla.training.loop import PreparedStage, update
 from study_tests.bench.bench_shape import prepared, settings_of
+from study_tests.bench.utilisation import matrix_rate, utilisation
 from study_tests.gpu_check.call import Call, measure
 
 REAL = {"qwen2.5-0.5b": 32, "qwen2.5-1.5b": 16, "qwen2.5-7b": 8}  # trajectories of an update
@@ -96,7 +96,8 @@ def measured(case: Case, *, tiny: bool) -> dict[str, Any]:
             stage.scorer.model.set_attn_implementation("sdpa")
         update(stage, range(count))
         best = min((update(stage, range(count)) for _ in range(TIMED)), key=lambda found: found["seconds"])
-        row = {key: best[key] for key in ("tokens", "seconds", "tokens_per_second", "flop_utilisation")}
+        row = {key: best[key] for key in ("tokens", "seconds", "tokens_per_second")}
+        row["flop_utilisation"] = utilisation(stage, best)
         row |= {"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if cuda else {}
         return row | ({"parts": parts_of(stage, count)} if case.looked_into else {})
 

@@ -55,8 +55,8 @@ def test_flops_of_training_are_those_that_the_loop_counts() -> None:
     pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 
-    from rla.training.cost import Work
     from study_tests.bench.bench_shape import config_of
+    from study_tests.bench.utilisation import Work
 
     work = Work.of(AutoModelForCausalLM.from_config(config_of(TINY)))
     sequences, length = 7, 300

@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from rla.training.cost import Work, matrix_rate
+from study_tests.bench.utilisation import Work, matrix_rate
 
 
 def test_flops_of_a_worked_example() -> None:
