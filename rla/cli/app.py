@@ -116,7 +116,6 @@ DIVIDED: list[Option] = [
 ]
 ANSWERS = typer.Option("--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing.")
 DATA = typer.Option("--from", help="Data: a folder that holds json_2.1.1, or anything else the environment reads.")
-EXPORT = typer.Option("--export", help="Also write games that the stock engine loads.")
 CURATE = typer.Option(
     "--curate", metavar="FOLDER", help="Keep tasks that the policy of these episodes sometimes solves."
 )
@@ -125,7 +124,6 @@ OWN_OPTIONS: dict[str, list[Option]] = {
     "make-tasks": [
         ("own_from", Annotated[Path | None, DATA], None),
         ("own_split", Annotated[str | None, typer.Option("--split", help="Only this split.")], None),
-        ("own_export", Annotated[Path | None, EXPORT], None),
         ("own_limit", Annotated[int | None, typer.Option("--limit", min=1, help="At most this many games.")], None),
         ("own_curate", Annotated[Path | None, CURATE], None),
     ],
