@@ -17,16 +17,17 @@ from rla.store.shards import write_shard
 def run(ctx: StageContext) -> dict[str, Any]:
     """Write all pools, or with `--split` one. Returns the counts. With `--curate` no held-out task is chosen."""
     ctx = with_options(ctx)
-    only, config, trajectories = ctx.options.get("split"), ctx.config.tasks, ctx.options.get("curate")
+    only, config = ctx.options.get("split"), ctx.config.tasks
+    episodes = Path(ctx.options["curate"]) if ctx.options.get("curate") else None
     wanted = [split for split in (config.train_split, *config.test_splits) if only in (None, split)]
-    if trajectories and all(map(config.held_out, wanted)):
+    if episodes and all(map(config.held_out, wanted)):
         raise UserError(
             f"--curate chooses tasks for training, and {', '.join(wanted)} is held out; name no such --split"
         )
     made = {split: made_tasks(ctx, split) for split in wanted}
     curation: dict[str, int] = {}
-    if trajectories:
-        made[config.train_split], curation = curated_pool(made[config.train_split], Path(trajectories))
+    if episodes:
+        made[config.train_split], curation = curated_pool(made[config.train_split], episodes)
     places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
     refuse_shared(ctx, made, places=places)
     summary: dict[str, Any] = {}
@@ -39,10 +40,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
         # DVC follows the main held-out pool alone, so its origin names all of them.
         held_out = config.held_out(split)
-        curated = bool(trajectories) and not held_out
-        also = " ".join(config.test_splits) if held_out else "curated" if curated else ""
-        made_from = origin(ctx, [Path(trajectories)] if curated else [], also=also)
-        counts = {"scenes": len({task.scene for task in tasks}), **(curation if curated else {})}
+        also = " ".join(config.test_splits) if held_out else "curated" if episodes else ""
+        made_from = origin(ctx, [episodes] if episodes and not held_out else [], also=also)
+        counts = {"scenes": len({task.scene for task in tasks}), **({} if held_out else curation)}
         write_shard(folder, "tasks", rows, made_from, counts=counts, overwrite=ctx.overwrite)
         summary[option] = f"{len(rows)} tasks in {folder}"
     if curation:

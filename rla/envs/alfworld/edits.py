@@ -74,9 +74,9 @@ def parse_edit(text: str, game: Game) -> Edit:
     except (ValueError, RecursionError) as error:
         raise InvalidEdit("the edit is not a JSON object") from error
     # The path of an error holds keys of the schema and positions, nothing else of the text.
-    if error := next(_validator(game).iter_errors(edit), None):
-        where = ".".join(map(str, error.absolute_path)) or "the edit"
-        raise InvalidEdit(f"{where} breaks the rule {error.validator!r} of schemas/edit.schema.json for this scene")
+    if broken := next(_validator(game).iter_errors(edit), None):
+        where = ".".join(map(str, broken.absolute_path)) or "the edit"
+        raise InvalidEdit(f"{where} breaks the rule {broken.validator!r} of schemas/edit.schema.json for this scene")
     return edit
 
 
