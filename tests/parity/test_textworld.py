@@ -9,7 +9,7 @@ import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.alfworld.game import Game, Verbs, game_of
+from rla.envs.alfworld.game import Game, Layout, Verbs, game_of
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.alfworld.textworld import StockEngine, game_data
@@ -58,9 +58,10 @@ def test_changed_games() -> None:
     parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
     editor = Alfworld()
     edits = editor.propose(parent, direction="harder", critique="", seed=0, count=1)
-    place = editor.proposal_prompt().schema(parent)["properties"]["add"]["items"]["properties"]["to"]["enum"][0]
-    kind = game_of(parent.payload).problem.goal.object_type
-    edits.append(json.dumps({"add": [{"object_type": kind, "to": place, "count": 2}], "hint": "where_and_how"}))
+    problem = game_of(parent.payload).problem
+    layout, kind = Layout.of(problem), problem.goal.object_type
+    home = layout.names[layout.inside[layout.within_reach(kind)[0]]]
+    edits.append(json.dumps({"add": [{"object_type": kind, "to": home, "count": 2}], "hint": "where_and_how"}))
     for number, edit in enumerate(edits):
         child = editor.apply(parent, edit, root=parent, taken=(), created=1)
         assert play_both(game_of(child.payload), steps=25, seed=number, mix=Mix()) == 26
