@@ -8,7 +8,7 @@ that are won too often or too seldom are changed. Everything stays in memory. St
 The losses, credit, prompts, engine and acceptance rules are those that the stages of `rla run` call. The pipeline adds:
 shards between the steps, so that a killed run resumes to the bit and each step can be inspected and rerun alone;
 held-out evaluation with intervals; vLLM, servers and Ray as engines; several GPUs and adapters; pictures; KL, other
-losses, other credit; a language model as critic and proposer; proofs in a second engine; reports.
+losses, other credit; a language model as critic and proposer; reports.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.adaptation.candidates import candidate_counts, proposing_model, write_candidates
 from rla.adaptation.selection import chosen_tasks_to_change
-from rla.envs.protocols import Adapts, Proves, need
+from rla.envs.protocols import Adapts, need
 from rla.envs.registry import environment
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
@@ -20,22 +20,20 @@ MODEL = ("policy", "generator")  # of reads and sections: read only if a languag
 def run(ctx: StageContext) -> dict[str, Any]:
     """Write all candidates, at most one valid one per slot, and the reason why others are not valid.
 
-    A part of the shard is a chosen task, so that proofs of an interrupted call stay. The engines that prove are part of
-    the origin: a proof in one engine does not count if two are asked for.
+    A part of the shard is a chosen task, so that proofs of an interrupted call stay.
     """
     env, enabled = environment(ctx.config.env.name), ctx.config.adaptation.enabled
     if enabled:
         need(env, Adapts, "adapt-env")
-    proven_in = env.proof(ctx.config, None).proven_in if enabled and isinstance(env, Proves) else ()
     model = proposing_model(ctx)
     inputs = [ctx.path(name) for name, _ in ctx.spec.reads if name not in MODEL]
     inputs += [model] if isinstance(model, Path) else []
     sections = [name for name in ctx.spec.sections if model is not None or name not in MODEL]
     folder = ctx.path("out")
-    made_from = origin(ctx, inputs, sections=sections, also="+".join(proven_in))
+    made_from = origin(ctx, inputs, sections=sections)
     writer = ShardWriter(folder, "candidates", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
     if not writer.complete:
         choices = chosen_tasks_to_change(ctx, pool=ctx.path("pool")) if enabled else []
-        engines = write_candidates(ctx, writer, choices, model, env)
-        writer.finish({**candidate_counts(choices, writer.parts(), env), "engines": list(engines)})
+        write_candidates(ctx, writer, choices, model, env)
+        writer.finish(candidate_counts(choices, writer.parts(), env))
     return {"candidates": str(folder), **read_manifest(folder, "candidates")["counts"]}

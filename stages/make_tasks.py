@@ -6,15 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.pools import (
-    made_pool,
-    never_held_out,
-    refuse_curated_evaluation,
-    refuse_shared,
-    told_missing,
-)
-from rla.envs.protocols import Exports, need
-from rla.envs.registry import environment
+from rla.adaptation.selection import curated_pool, made_tasks, missing_kinds, refuse_shared
 from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin
@@ -23,32 +15,38 @@ from rla.store.shards import write_shard
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Write all pools, or with `--split` one. Returns the counts."""
+    """Write all pools, or with `--split` one. Returns the counts. With `--curate` no held-out task is chosen."""
     ctx = with_options(ctx)
     only, config = ctx.options.get("split"), ctx.config.tasks
+    episodes = Path(ctx.options["curate"]) if ctx.options.get("curate") else None
     wanted = [split for split in (config.train_split, *config.test_splits) if only in (None, split)]
-    refuse_curated_evaluation(ctx, wanted)
-    made = {split: made_pool(ctx, split) for split in wanted}
+    if episodes and all(map(config.held_out, wanted)):
+        raise UserError(
+            f"--curate chooses tasks for training, and {', '.join(wanted)} is held out; name no such --split"
+        )
+    made = {split: made_tasks(ctx, split) for split in wanted}
+    curation: dict[str, int] = {}
+    if episodes:
+        made[config.train_split], curation = curated_pool(made[config.train_split], episodes)
     places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
-    refuse_shared(ctx, {split: pool.tasks for split, pool in made.items()}, places=places)
+    refuse_shared(ctx, made, places=places)
     summary: dict[str, Any] = {}
-    if missing := never_held_out({split: pool.tasks for split, pool in made.items()}, config):
-        summary["not held out"] = ", ".join(missing)
-        ctx.progress.note(told_missing(missing, config))
-    for split, pool in made.items():
+    if note := missing_kinds(made, config):
+        ctx.progress.note(note)
+    for split, tasks in made.items():
         option, folder = place_of(ctx, split)
-        if not pool.tasks:
+        if not tasks:
             raise UserError(f"{folder}: no task made for split {split!r}; check tasks.* in the params")
-        rows = [task.row() for task in sorted(pool.tasks, key=lambda task: task.task_id)]
-        made_from = origin(ctx, pool.inputs, also=pool.also)
-        write_shard(folder, "tasks", rows, made_from, counts=pool.counts, overwrite=ctx.overwrite)
+        rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
+        # DVC follows the main held-out pool alone, so its origin names all of them.
+        held_out = config.held_out(split)
+        also = " ".join(config.test_splits) if held_out else "curated" if episodes else ""
+        made_from = origin(ctx, [episodes] if episodes and not held_out else [], also=also)
+        counts = {"scenes": len({task.scene for task in tasks}), **({} if held_out else curation)}
+        write_shard(folder, "tasks", rows, made_from, counts=counts, overwrite=ctx.overwrite)
         summary[option] = f"{len(rows)} tasks in {folder}"
-        if pool.curation:
-            summary["curation"] = ", ".join(f"{count} {name}" for name, count in pool.curation.items())
-        if ctx.options.get("export"):
-            exporter = need(environment(ctx.config.env.name), Exports, "make-tasks --export")
-            count = exporter.export_tasks(pool.tasks, Path(ctx.options["export"]))
-            summary[f"{option} exported"] = f"{count} games in {ctx.options['export']}"
+    if curation:
+        summary["curation"] = ", ".join(f"{count} {name}" for name, count in curation.items())
     return summary
 
 

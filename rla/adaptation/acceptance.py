@@ -30,29 +30,29 @@ The row of a slot follows from its row of the iteration before and from this ite
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from rla.adaptation.drafting import Counted, edit_tally
+from rla.adaptation.drafting import edit_tally
 from rla.config import Config
 from rla.config.sections import AdaptationConfig
 from rla.envs.protocols import HasExpert
 from rla.errors import UserError
 from rla.metrics.intervals import newcombe
-from rla.pipeline.context import StageContext
 from rla.seeds import derive
 from rla.store.reading import read_rows
 from rla.store.records import Direction, Status, StopReason, Task
 
 Rule = Literal["paper", "interval"]
 Measured = tuple[float, int]  # accuracy, and the number of finished rollouts
-UNPLAYED: Measured = (0.0, 0)
+_UNPLAYED: Measured = (0.0, 0)
 CONFIDENCE = 0.9  # of the two-sided interval that must exclude "no difference"
-EXPERT_EPISODES = 8  # of an accepted task, its parent and its root
+_EXPERT_EPISODES = 8  # of an accepted task, its parent and its root
 
 
 class Verdict(NamedTuple):
@@ -93,9 +93,6 @@ class TaskVerdict:
     parent_expert_steps: float | None = None
     root_expert_success: float | None = None
     root_expert_steps: float | None = None
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measured_accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measured]:
@@ -158,8 +155,8 @@ def judge_pending(
                 "run `rla adapt-env` again"
             )
         direction = Direction(task.direction)
-        accuracy, rollouts = measured.get(task.task_id, UNPLAYED)
-        now, parent_rollouts = measured.get(task.parent_id, UNPLAYED)
+        accuracy, rollouts = measured.get(task.task_id, _UNPLAYED)
+        now, parent_rollouts = measured.get(task.parent_id, _UNPLAYED)
         wins = (round(now * parent_rollouts), parent_rollouts), (round(accuracy * rollouts), rollouts)
         difference = newcombe(*wins, confidence=CONFIDENCE)  # task minus parent
         if not rollouts:
@@ -196,49 +193,28 @@ def judge_pending(
     return verdicts
 
 
-def pending_verdicts(ctx: StageContext, pending: Sequence[Task], measured: Mapping[str, Measured]) -> list[TaskVerdict]:
-    """The verdict on every pending task, by `adaptation.acceptance`."""
-    asked = read_rows(ctx.path("candidates"), "candidates", ["task_id", "parent_accuracy"]) if pending else []
-    config = ctx.config.adaptation
-    return judge_pending(
-        pending,
-        measured,
-        {row["task_id"]: row["parent_accuracy"] for row in asked},
-        iteration=ctx.iteration,
-        alpha_low=config.alpha_low,
-        alpha_high=config.alpha_high,
-        rule=config.acceptance,
-    )
-
-
 def with_expert(
     verdicts: Iterable[TaskVerdict], tasks: Mapping[str, Task], player: HasExpert, config: Config
 ) -> list[TaskVerdict]:
-    """`verdicts`, the accepted ones with figures from EXPERT_EPISODES episodes of the expert.
+    """`verdicts`, the accepted ones with figures from eight episodes of the expert on each.
 
     The expert sees observations only and does not learn, so its success changes with the tasks alone, while the success
     of the policy also changes with training. Seeds depend on run, task and episode, not on the iteration: a task that
     is played again gives the same figures. `tasks`: task_id -> task, with parents and roots.
     """
-    found: dict[str, tuple[float, float]] = {}
 
-    def figures(task_id: str) -> tuple[float, float]:
+    @cache
+    def figures(task_id: str) -> dict[str, float]:
         """Share of won episodes, and mean number of commands over all of them."""
-        if task_id not in found:
-            seeds = [derive(config.seed, "expert", task_id, number) for number in range(EXPERT_EPISODES)]
-            played = [player.play_expert(tasks[task_id], config, seed=seed) for seed in seeds]
-            found[task_id] = fmean(one.won for one in played), fmean(len(one.actions) for one in played)
-        return found[task_id]
+        seeds = [derive(config.seed, "expert", task_id, number) for number in range(_EXPERT_EPISODES)]
+        played = [player.play_expert(tasks[task_id], config, seed=seed) for seed in seeds]
+        return {"success": fmean(one.won for one in played), "steps": fmean(len(one.actions) for one in played)}
 
-    completed = []
-    for one in verdicts:
-        if one.accepted:
-            own, parent, root = figures(one.task_id), figures(one.parent_id), figures(one.slot)
-            one = replace(one, expert_success=own[0], expert_steps=own[1])
-            one = replace(one, parent_expert_success=parent[0], parent_expert_steps=parent[1])
-            one = replace(one, root_expert_success=root[0], root_expert_steps=root[1])
-        completed.append(one)
-    return completed
+    def measured(one: TaskVerdict) -> dict[str, Any]:
+        played = {"": one.task_id, "parent_": one.parent_id, "root_": one.slot}
+        return {f"{of}expert_{name}": value for of, task in played.items() for name, value in figures(task).items()}
+
+    return [replace(one, **measured(one)) if one.accepted else one for one in verdicts]
 
 
 class Decision(StrEnum):
@@ -262,37 +238,27 @@ class Standing:
     """
 
     slot: str
-    iteration: int
+    iteration: int = 0
     held_id: str
-    accuracy: float | None
-    rollouts: int
-    decision: str
-    reason: str
+    accuracy: float | None = None
+    rollouts: int = 0
+    decision: str = Decision.KEPT.value
+    reason: str = ""
     task_id: str
     depth: int
     since: int
-    outside: str | None
-    streak: int
-    rests_until: int
-    eased: bool
-    accepted: int
-    returned: int
-    tried: tuple[str, ...]
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
+    outside: str | None = None
+    streak: int = 0
+    rests_until: int = 0
+    eased: bool = False
+    accepted: int = 0
+    returned: int = 0
+    tried: tuple[str, ...] = ()
 
 
 def read_standings(folder: Path) -> list[Standing]:
     """The standings of a pool, in its order."""
     return [Standing(**{**row, "tried": tuple(row["tried"])}) for row in read_rows(folder, "standings")]
-
-
-def standings_before(ctx: StageContext) -> list[Standing]:
-    """The standings after the iteration before; none in the first."""
-    folder = ctx.path("before")
-    first = ctx.iteration <= 1 and "before" not in ctx.paths and not folder.exists()
-    return [] if first else read_standings(folder)
 
 
 def next_standings(
@@ -313,38 +279,17 @@ def next_standings(
     decided = {verdict.slot: verdict for verdict in sorted(verdicts, key=lambda verdict: verdict.accepted)}
     standings = []
     for task in pool:
-        last = before.get(task.slot, _first(task))
+        last = before.get(task.slot) or Standing(
+            slot=task.slot, held_id=task.task_id, task_id=task.task_id, depth=task.depth, since=task.created
+        )
         if last.task_id != task.task_id or (before and task.slot not in before):
             raise UserError(
                 f"standings: slot {task.slot} is held by another task than in the pool; give the standings and the "
                 "pool of one iteration"
             )
-        played = _measure(last, measured.get(task.task_id, UNPLAYED), iteration=iteration, config=config)
+        played = _measure(last, measured.get(task.task_id, _UNPLAYED), iteration=iteration, config=config)
         standings.append(_decide(played, decided.get(task.slot), config=config))
     return standings
-
-
-def _first(task: Task) -> Standing:
-    """A slot at the start of a run."""
-    return Standing(
-        slot=task.slot,
-        iteration=0,
-        held_id=task.task_id,
-        accuracy=None,
-        rollouts=0,
-        decision=Decision.KEPT.value,
-        reason="",
-        task_id=task.task_id,
-        depth=task.depth,
-        since=task.created,
-        outside=None,
-        streak=0,
-        rests_until=0,
-        eased=False,
-        accepted=0,
-        returned=0,
-        tried=(),
-    )
 
 
 def _measure(last: Standing, result: Measured, *, iteration: int, config: AdaptationConfig) -> Standing:
@@ -413,12 +358,9 @@ def next_pool(
     """`pool` with every accepted task of `pending` in its parent's slot: the same slots in the same order, all active.
 
     `roots`: slot -> the root that returns to it; an accepted task takes precedence. A pending task without a verdict
-    counts as rejected. Raises UserError if pool and candidates do not belong together: a slot twice in the pool, two
-    accepted tasks for one slot, a parent that is not in its slot, or a root of another slot.
+    counts as rejected. Raises UserError if a parent is not in its slot, or a root belongs to another slot.
     """
     parents = {task.slot: task for task in pool}
-    if len(parents) != len(pool):
-        raise UserError("task pool: a slot holds two tasks; make the pool again with `rla make-tasks`")
     accepted = {verdict.task_id for verdict in verdicts if verdict.accepted}
     children: dict[str, Task] = {}
     for task in pending:
@@ -430,8 +372,6 @@ def next_pool(
                 f"candidates: the parent of task {task.task_id} is not in slot {task.slot} of the pool; "
                 "give the candidates that were made from this pool"
             )
-        if task.slot in children:
-            raise UserError(f"candidates: two tasks were accepted for slot {task.slot}; keep one of them")
         children[task.slot] = replace(task, status=Status.ACTIVE.value)
     for slot, root in roots.items():
         if slot not in parents or root.slot != slot or root.task_id != slot:
@@ -454,7 +394,7 @@ def verdict_counts(
     figures = [f"{whose}{name}" for whose in ("", "parent_", "root_") for name in expert]
     known = {name: [value for one in accepted if (value := getattr(one, name)) is not None] for name in figures}
     tallied = (
-        Counted(one.direction, edits[one.task_id], {"measured": one.rollouts > 0, "accepted": one.accepted})
+        (one.direction, edits[one.task_id], {"measured": one.rollouts > 0, "accepted": one.accepted})
         for one in verdicts
     )
     return {

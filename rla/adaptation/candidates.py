@@ -1,8 +1,8 @@
 """Candidates of an iteration: for each task that left the band, edits that the environment proves, or refuses.
 
 The environment parses, applies and verifies each edit in turn, and proves it further if it can (`Proves`). The first
-proven edit is the slot's pending task, and later ones are not tried. All others are kept as invalid, with the reason,
-under an id of their own; if nothing was proposed, a row holds the critique.
+proven edit becomes the slot's pending task. All others are kept as invalid, with the reason, under an id of their own;
+if nothing was proposed, a row holds the critique.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 
 from rla.adaptation.acceptance import read_standings
 from rla.adaptation.drafting import (
+    EPISODE_COLUMNS,
     NONE,
+    SCORE_COLUMNS,
     UNREADABLE,
     Choice,
-    Counted,
     Draft,
     Drafter,
     ModelDrafter,
@@ -28,9 +29,8 @@ from rla.adaptation.drafting import (
     RulesDrafter,
     edit_kind,
     edit_tally,
-    read_evidence,
+    evidence_of,
 )
-from rla.config.sections import GeneratorConfig
 from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, need
 from rla.envs.views import RejectedEdit
 from rla.errors import UserError
@@ -40,12 +40,12 @@ from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.layout import artifact, held_out_root
 from rla.store.manifest import is_complete
-from rla.store.reading import TASK_FIELDS, as_task, part_rows, read_tasks
+from rla.store.reading import TASK_FIELDS, as_task, part_rows, read_tasks, stream_rows
 from rla.store.records import Direction, Task, content_id
 from rla.store.shards import ShardWriter
 
 NOT_TRIED = "not tried: an earlier proposal was proven"
-Replay = Callable[[Task], Awaitable[str]]  # the reason why a second engine refuses the task; empty if it does not
+Replay = Callable[[Task], Awaitable[str]]  # a further proof (`rla.envs.protocols.Proof`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +128,13 @@ def allowed_proposals(
 
     `known`: all names that edits may have. An unreadable edit is left to the environment, which gives its own reason.
     """
-    found = []
-    for proposal in proposals:
+
+    def refusal(proposal: Proposal) -> str:
         kind = edit_kind(proposal.edit, known)
         allowed = not names or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names)
-        refused = proposal.refused or ("" if allowed else f"adaptation.edits allows {', '.join(names)} alone")
-        found.append(proposal._replace(refused=refused))
-    return found
+        return proposal.refused or ("" if allowed else f"adaptation.edits allows {', '.join(names)} alone")
+
+    return [proposal._replace(refused=refusal(proposal)) for proposal in proposals]
 
 
 class ExistingTasks:
@@ -164,19 +164,6 @@ class ExistingTasks:
         return self._ids | known
 
 
-def _held_out_tasks(ctx: StageContext) -> Iterator[Task]:
-    """The tasks of all held-out splits of the run that have a pool.
-
-    They are not among the inputs that a shard of candidates names, since other held-out tasks would not change what was
-    trained.
-    """
-    splits = ctx.config.tasks.test_splits
-    for split in splits:
-        folder = artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0)
-        if is_complete(folder):
-            yield from read_tasks(folder)
-
-
 def proposing_model(ctx: StageContext) -> Path | str | None:
     """The checkpoint, model folder or hub id of the language model that proposes; None if rules do, or nobody does."""
     config = ctx.config.adaptation
@@ -189,22 +176,17 @@ def proposing_model(ctx: StageContext) -> Path | str | None:
 
 def write_candidates(
     ctx: StageContext, writer: ShardWriter, choices: Sequence[Choice], model: Path | str | None, env: Env
-) -> tuple[str, ...]:
-    """Write a part for each choice without one (an empty part if nothing was chosen). Returns the names of the engines
-    in which candidates are proven.
-    """
+) -> None:
+    """Write a part for each choice without one; an empty part if nothing was chosen."""
     if not choices:
         writer.write(0, [])
-        return ()
+        return
     editor: Adapts = env.configured(ctx.config) if isinstance(env, Configurable) else need(env, Adapts, "adapt-env")
     with _drafter_of(ctx, env, editor, model) as (drafter, ask):
         proof = env.proof(ctx.config, ask) if isinstance(env, Proves) else None
-        if proof is not None and proof.remark:
-            ctx.progress.note(f"adapt-env: {proof.remark}")
         left = [index for index in range(len(choices)) if index not in writer.done]
         ctx.progress.start("adapt-env", total=len(left))
         run_async(_adapt_all(ctx, writer, choices, left, editor=editor, drafter=drafter, proof=proof))
-    return proof.proven_in if proof is not None else ()
 
 
 @contextmanager
@@ -221,8 +203,11 @@ def _drafter_of(
     own = ctx.config.adaptation.llm
     chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
     found = model_folder(model) if isinstance(model, Path) else model
+    engine = replace(ctx.config.generator, context=own.context or ctx.config.generator.context)
+    if own.server:
+        engine = replace(engine, backend="server", own=None, server=own.server, server_model="")
     try:
-        generator, tokenizer = make_generator(_proposing_engine(ctx), model=found, seed=ctx.config.seed, training=False)
+        generator, tokenizer = make_generator(engine, model=found, seed=ctx.config.seed, training=False)
     except UserError as error:
         raise UserError(f"adaptation.llm.model: {error}" if own.model else str(error)) from None
     try:
@@ -232,14 +217,6 @@ def _drafter_of(
         yield drafter, partial(drafter.answers, seed=derive(ctx.config.seed, "proofs", ctx.iteration))
     finally:
         generator.close()
-
-
-def _proposing_engine(ctx: StageContext) -> GeneratorConfig:
-    """The `generator` section, changed by the keys of `adaptation.llm`."""
-    config, own = ctx.config.generator, ctx.config.adaptation.llm
-    if own.server:
-        config = replace(config, backend="server", own=None, server=own.server, server_model="")
-    return replace(config, context=own.context or config.context)
 
 
 async def _adapt_all(
@@ -253,13 +230,16 @@ async def _adapt_all(
     proof: Proof | None,
 ) -> None:
     """Drafts are made concurrently, but proven in the order of the choices: each must differ from the earlier ones."""
-    evidence = read_evidence(
-        {choices[index].task.task_id for index in left},
-        trajectories=ctx.path("trajectories"),
-        scores=ctx.path("scores"),
-    )
+    wanted = {choices[index].task.task_id for index in left}
+    episodes = stream_rows(ctx.path("trajectories"), "trajectories", EPISODE_COLUMNS, keys=wanted) if wanted else ()
+    scores = stream_rows(ctx.path("scores"), "scores", SCORE_COLUMNS, keys=wanted) if wanted else ()
+    evidence = evidence_of(wanted, episodes, scores)
     roots = {task.task_id: task for task in read_tasks(ctx.path("roots"))}
-    existing = ExistingTasks(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *_held_out_tasks(ctx)])
+    # Held-out tasks are not inputs of the shard: training does not depend on them.
+    splits = ctx.config.tasks.test_splits
+    places = (artifact(held_out_root(ctx.run, splits, split), "test_tasks", 0) for split in splits)
+    held_out = [task for folder in places if is_complete(folder) for task in read_tasks(folder)]
+    existing = ExistingTasks(editor, [*read_tasks(ctx.path("pool")), *roots.values(), *held_out])
     tried = {standing.slot: standing.tried for standing in read_standings(ctx.path("standings"))}
     for part in writer.parts():
         existing.add(*map(as_task, part_rows(part, ["valid", *TASK_FIELDS], keys={True})))  # the valid ones
@@ -302,7 +282,7 @@ def candidate_counts(choices: Sequence[Choice], parts: Sequence[Path], env: Env)
     rows = [row for part in parts for row in part_rows(part, ["valid", "reason", "direction", "edit"])]
     rows = [row for row in rows if row["edit"] is not None]  # a row without an edit says that nothing was proposed
     marks = [{"proposed": True, "tried": row["reason"] != NOT_TRIED, "valid": row["valid"]} for row in rows]
-    counted = (Counted(row["direction"], row["edit"], its) for row, its in zip(rows, marks, strict=True))
+    counted = ((row["direction"], row["edit"], its) for row, its in zip(rows, marks, strict=True))
     return {
         "chosen": len(choices),
         **{name: sum(its[name] for its in marks) for name in ("proposed", "tried", "valid")},

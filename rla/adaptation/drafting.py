@@ -19,7 +19,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rla.config.sections import ProposerConfig
@@ -29,26 +28,25 @@ from rla.envs.views import Course, Message, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive
-from rla.store.reading import stream_rows
 from rla.store.records import Direction, StopReason, Task
 from rla.text import TAG, after_thinking, one_line, open_thought, printable
 
 EPISODES = 8  # of a task that the critic reads
-STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows; fewer if it does not fit
-MAX_CRITIQUE = 1200  # characters
+_STEPS_SHOWN = (12, 6, 3, 1)  # judged steps of an episode that a prompt shows; fewer if it does not fit
+_MAX_CRITIQUE = 1200  # characters
 MAX_REASON = 160  # characters of a reason that is counted
-EXCERPT = 240  # characters of an observation or a judgement that are shown
-LONGEST = 8000  # characters of a reply that are stored
-EPISODE = (
+_EXCERPT = 240  # characters of an observation or a judgement that are shown
+_LONGEST = 8000  # characters of a reply that are stored
+_EPISODE = (
     "An agent failed at a task, and a judge wrote what was wrong with some of its steps. Say in at most three "
     "sentences at which point the episode went wrong and why. " + QUOTED
 )
-TOO_HARD = (
+_TOO_HARD = (
     "An agent mostly fails at the task below. From what was counted and from the notes on its failed episodes, say in "
     "at most four sentences what makes the task too hard for it: where the episodes fail, and what it does instead. "
     + QUOTED
 )
-TOO_EASY = (
+_TOO_EASY = (
     "An agent nearly always succeeds at the task below. From what was counted and from the actions of its episodes, "
     "say in at most four sentences where its effort goes and which part costs it none. " + QUOTED
 )
@@ -79,20 +77,11 @@ class Proposal(NamedTuple):
 NOTHING = Proposal(None, "no edit was found")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(NamedTuple):
     """Proposed edits of a task, and the critique behind them."""
 
     critique: str
     proposals: list[Proposal]
-
-
-class Counted(NamedTuple):
-    """One proposal, and the names under which it counts: {"proposed": True, "valid": False}."""
-
-    direction: str | None
-    edit: str | None
-    marks: Mapping[str, bool]
 
 
 def edit_kind(edit: str | None, fields: Collection[str]) -> str:
@@ -108,9 +97,11 @@ def edit_kind(edit: str | None, fields: Collection[str]) -> str:
     return "+".join(sorted(read))
 
 
-def edit_tally(entries: Iterable[Counted], *, fields: Collection[str]) -> Tally:
-    """Number of entries with each mark, by direction and kind; kinds without entries are left out."""
-    return added({str(one.direction): {edit_kind(one.edit, fields): dict(one.marks)}} for one in entries)
+def edit_tally(
+    entries: Iterable[tuple[str | None, str | None, Mapping[str, bool]]], *, fields: Collection[str]
+) -> Tally:
+    """Counts of (direction, edit, marks such as {"proposed": True, "valid": False}), by direction and kind of edit."""
+    return added({str(direction): {edit_kind(edit, fields): marks}} for direction, edit, marks in entries)
 
 
 def added(tallies: Iterable[Mapping[str, Mapping[str, Mapping[str, int]]]]) -> Tally:
@@ -158,15 +149,6 @@ class Evidence:
 
     def failed(self) -> list[Mapping[str, Any]]:
         return [episode for episode in self.episodes if episode["outcome"] != 1]
-
-
-def read_evidence(tasks: Collection[str], *, trajectories: Path, scores: Path) -> dict[str, Evidence]:
-    """`evidence_of` two shards; token ids are not read."""
-    return evidence_of(
-        tasks,
-        stream_rows(trajectories, "trajectories", EPISODE_COLUMNS, keys=tasks) if tasks else (),
-        stream_rows(scores, "scores", SCORE_COLUMNS, keys=tasks) if tasks else (),
-    )
 
 
 def evidence_of(
@@ -269,8 +251,9 @@ class ModelDrafter:
 
     async def answers(self, messages: list[Message], samples: int, *, seed: int) -> list[str]:
         """Whole replies to another question, without thoughts; empty if it does not fit, or no reply is usable."""
-        ids = self.chat.first(messages)
-        replies = await self._replies(ids, seed=derive(seed, *ids), samples=samples) if self._fits(ids) else []
+        replies = await self._first_that_fits(
+            [messages], seed=derive(seed, *self.chat.first(messages)), samples=samples
+        )
         whole = [reply for reply in replies if reply.finish_reason is FinishReason.STOP]
         return [said for reply in whole if (said := after_thinking(reply_text(reply, self.chat)))]
 
@@ -282,14 +265,13 @@ class ModelDrafter:
         else:
             played = evidence.episodes[:EPISODES]
             notes = ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in played]
-        while True:
-            told = "\n".join(f"- {note}" for note in notes) or "(none)"
+        versions = []
+        for count in (len(notes), len(notes) // 2, len(notes) // 4, 0):
+            told = "\n".join(f"- {note}" for note in notes[:count]) or "(none)"
             parts = {"Task": choice.task.instruction, "Counted": facts or "(nothing)", "Notes": told}
-            asked = [user(f"{TOO_HARD if failed else TOO_EASY}\n\n{quoted(parts)}")]
-            replies = await self._first_that_fits([asked], seed=derive(seed, "task"))
-            if replies or not notes:
-                return read_critique(replies[0], self.chat) if replies else ""
-            notes = notes[: len(notes) // 2]
+            versions.append([user(f"{_TOO_HARD if failed else _TOO_EASY}\n\n{quoted(parts)}")])
+        replies = await self._first_that_fits(versions, seed=derive(seed, "task"))
+        return read_critique(replies[0], self.chat) if replies else ""
 
     async def _on_failures(self, evidence: Evidence, *, seed: int) -> list[str]:
         """A note on each of the first failed episodes that have judgements against them."""
@@ -297,24 +279,23 @@ class ModelDrafter:
         asked = []
         for row in judged[:EPISODES]:
             against = evidence.against[row["trajectory_id"]]
-            versions = [_episode_messages(row, against, steps=steps) for steps in STEPS_SHOWN]
+            versions = [_episode_messages(row, against, steps=steps) for steps in _STEPS_SHOWN]
             asked.append(self._first_that_fits(versions, seed=derive(seed, row["trajectory_id"])))
         replies = await asyncio.gather(*asked)
         return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
 
-    async def _first_that_fits(self, versions: Sequence[list[Message]], *, seed: int) -> list[Completion]:
-        """The reply to the first version of a prompt that fits; empty if none fits, or no reply is usable."""
+    async def _first_that_fits(
+        self, versions: Sequence[list[Message]], *, seed: int, samples: int = 1
+    ) -> list[Completion]:
+        """The replies to the first version of a prompt that fits; empty if none fits, or no reply is usable."""
         for messages in versions:
             ids = self.chat.first(messages)
             if self._fits(ids):
-                return await self._replies(ids, seed=seed)
+                try:
+                    return await replies_to(self.generator, self._request(ids, seed=seed, samples=samples))
+                except UnusableReply:
+                    break
         return []
-
-    async def _replies(self, ids: list[int], *, seed: int, samples: int = 1) -> list[Completion]:
-        try:
-            return await replies_to(self.generator, self._request(ids, seed=seed, samples=samples))
-        except UnusableReply:
-            return []
 
     def _request(self, ids: list[int], *, seed: int, samples: int) -> Request:
         config = self.config
@@ -343,16 +324,16 @@ def _episode_messages(episode: Mapping[str, Any], against: Mapping[int, Sequence
             lines += [f"  seen: {excerpt(following)}"] * in_words
             lines += [f"  judged: {excerpt(after_thinking(text))}" for text in against[number]]
     parts = {"Task": episode["instruction"], "Episode": "\n".join(lines)}
-    return [user(f"{EPISODE}\n\n{quoted(parts)}")]
+    return [user(f"{_EPISODE}\n\n{quoted(parts)}")]
 
 
 def read_critique(completion: Completion, chat: ChatFormat) -> str:
     """The reply as one printable line of bounded length, without thoughts; empty if it was cut before they ended."""
-    return one_line(after_thinking(reply_text(completion, chat)), MAX_CRITIQUE)
+    return one_line(after_thinking(reply_text(completion, chat)), _MAX_CRITIQUE)
 
 
 def excerpt(text: str) -> str:
-    return one_line(text, EXCERPT)
+    return one_line(text, _EXCERPT)
 
 
 async def _constrained_replies(generator: Generator, request: Request, chat: ChatFormat) -> list[Completion]:
@@ -413,4 +394,4 @@ def read_proposal(completion: Completion, chat: ChatFormat) -> Proposal:
     else:
         start, end = answer.find("{"), answer.rfind("}")
         answer = answer[start : end + 1] if 0 <= start < end else answer.strip()
-    return Proposal(answer[:LONGEST].encode("utf-8", "replace").decode("utf-8"), refused)
+    return Proposal(answer[:_LONGEST].encode("utf-8", "replace").decode("utf-8"), refused)

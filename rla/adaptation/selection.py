@@ -1,4 +1,9 @@
-"""Which tasks an iteration plays, which episodes it judges, and which tasks it asks to change.
+"""Which tasks a split has, which of them an iteration plays, which episodes it judges, and which tasks it changes.
+
+Make: the environment makes or reads the tasks of a split; no two splits share one. With `--curate` the training pool
+keeps the tasks that a start model can learn from, which some of its episodes won and some lost. If all rollouts
+have the same outcome, no advantage is left. Source: the model-aware data set of "Demystifying RL in Agentic Reasoning"
+(2025), section 3.3.
 
 Play: n = `rollout.tasks_per_iteration`, drawn from the slots without a pending task, every slot alike.
 
@@ -25,22 +30,119 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from rla.adaptation.acceptance import Rule, measured_accuracies, read_standings, wanted_direction
 from rla.adaptation.drafting import Choice
-from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig
-from rla.envs.protocols import Adapts, Probes
+from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig, TasksConfig
+from rla.envs.protocols import Adapts, Imports, Probes, need
 from rla.envs.registry import environment
+from rla.errors import UserError
 from rla.pipeline.context import StageContext
 from rla.seeds import derive
-from rla.store.reading import read_rows, read_tasks
+from rla.store.layout import places_of
+from rla.store.manifest import is_complete
+from rla.store.reading import read_rows, read_tasks, stream_rows
 from rla.store.records import Direction, Status, StopReason, Task, content_id
 
-MIXED_BUDGET = 3  # `fill: mixed` plays at most so many times `tasks_per_iteration` active tasks
+_MIXED_BUDGET = 3  # `fill: mixed` plays at most so many times `tasks_per_iteration` active tasks
 SAMPLED = 0.1  # share of the other tasks that is judged for the metrics
 PLAYED = ("task_id", "trajectory_id", "outcome", "stop_reason")
+
+
+def made_tasks(ctx: StageContext, split: str) -> list[Task]:
+    """The tasks of a split, built in or imported. Each further held-out split of built-in tasks has its own seed.
+
+    Raises UserError for tasks of another environment, because no stage would read them.
+    """
+    chosen, config = environment(ctx.config.env.name), ctx.config.tasks
+    if not config.path:
+        further = split in config.test_splits[1:]
+        seed = derive(ctx.config.seed, "split", split) if further else ctx.config.seed
+        tasks = chosen.tasks(ctx.config, split=split, seed=seed)
+    else:
+        tasks = need(chosen, Imports, "make-tasks").import_tasks(ctx.config, split=split, tell=ctx.progress.note)
+    if strange := next((task.env for task in tasks if task.env != ctx.config.env.name), None):
+        raise UserError(
+            f"env.name: {ctx.config.env.name} makes tasks of the environment {strange!r}; let it give each task "
+            "env=self.name, and let name be that of its entry point"
+        )
+    return tasks
+
+
+def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task], dict[str, int]]:
+    """(tasks that are kept, counts). Raises UserError if the shard is of other tasks, or if no task is left."""
+    rows = stream_rows(trajectories, "trajectories", ["task_id", "outcome", "stop_reason"])
+    rates = {task_id: rate for task_id, (rate, _) in measured_accuracies(rows).items()}
+    known = {task.task_id for task in tasks}
+    if others := rates.keys() - known:
+        raise UserError(
+            f"--curate {trajectories}: {len(others)} of its {len(rates)} tasks are not among the {len(tasks)} that "
+            "these parameters make; give the --from, --env and params of the pool that its episodes were played on"
+        )
+    kept = [task for task in tasks if 0 < rates.get(task.task_id, 0) < 1]
+    counts = {
+        "unmeasured": len(known) - len(rates),
+        "never_won": sum(rate <= 0 for rate in rates.values()),
+        "always_won": sum(rate >= 1 for rate in rates.values()),
+        "kept": len(kept),
+    }
+    if not kept:
+        said = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise UserError(f"--curate {trajectories}: no task is left ({said}); play more rollouts of each task")
+    return kept, counts
+
+
+def missing_kinds(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> str:
+    """A note on the kinds that train and that the main held-out split lacks; empty if there are none.
+
+    A page with three scenes may have none left to hold out. Nothing is said unless both splits were made, of data sets,
+    and if `tasks.test_kinds` asks for other kinds.
+    """
+    main = config.test_splits[0]
+    train, test = made.get(config.train_split), made.get(main)
+    if not train or test is None or config.test_kinds or config.path:
+        return ""
+    missing = sorted({task.kind for task in train} - {task.kind for task in test})
+    if not missing:
+        return ""
+    return (
+        f"{', '.join(missing)}: no task is held out in split {main!r}, so no evaluation there shows what is learnt of "
+        f"this kind. It has too few different scenes, or tasks.test_scenes ({config.test_scenes}) is too small; leave "
+        "it out of tasks.kinds, or ask for more"
+    )
+
+
+def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, places: Mapping[str, Path]) -> None:
+    """Raises UserError if two splits have a task in common.
+
+    `made`: the tasks of each split that this call makes. `places`: the folder of each split's pool. Pools of earlier
+    calls count too, and so does the run's newest pool, which has the changed tasks. Tasks of a data set are also
+    compared by content: two rows may differ in nothing but an id.
+    """
+    train, name = ctx.config.tasks.train_split, ctx.config.env.name
+    chosen = environment(name)
+
+    def marks_of(task: Task) -> set[str]:
+        imported = ctx.config.tasks.path and task.env == name
+        return {task.task_id, *((chosen.likeness(task),) if imported and isinstance(chosen, Adapts) else ())}
+
+    pools = {split: [*made.get(split, ())] for split in places}
+    for split in places.keys() - made.keys():
+        adapted = sorted(places_of(ctx.run, "pool"), key=lambda path: int(path.parent.name))[-1:]
+        for folder in [places[split], *(adapted if split == train else ())]:
+            pools[split] += read_tasks(folder) if is_complete(folder) else ()
+    marks = {split: [marks_of(task) for task in tasks] for split, tasks in pools.items()}
+    for one, other in combinations(pools, 2):
+        known = set().union(*marks[one])
+        if shared := sum(not known.isdisjoint(own) for own in marks[other]):
+            keys = "tasks.train_split and tasks.test_splits" if train in (one, other) else "tasks.test_splits"
+            raise UserError(
+                f"{keys}: {one} and {other} share {shared} of {len(pools[other])} tasks; name splits whose "
+                "data differ, or files (tasks.path, env.own.test_path)"
+            )
 
 
 def choose(
@@ -82,14 +184,14 @@ def chosen_tasks_to_change(ctx: StageContext, *, pool: Path) -> list[Choice]:
         read_tasks(pool),
         {task: accuracy for task, (accuracy, _) in measured_accuracies(played).items()},
         config=config,
-        limit=most_pending(ctx.config.rollout, config.acceptance),
+        limit=_most_pending(ctx.config.rollout, config.acceptance),
         resting={standing.slot for standing in standings if standing.rests_until >= ctx.iteration},
         leading={standing.slot for standing in standings if standing.eased and config.return_after},
         seed=derive(ctx.config.seed, "choose", ctx.iteration),
     )
 
 
-def most_pending(config: RolloutConfig, acceptance: Rule) -> int | None:
+def _most_pending(config: RolloutConfig, acceptance: Rule) -> int | None:
     """The number of pending tasks that an iteration can play; None: all."""
     compared = acceptance == "interval"
     if config.pending == "within":
@@ -111,7 +213,7 @@ def tasks_and_reserve(
 
     `seed` is the seed of the iteration; `run_seed` draws the slots that the whole run plays.
     """
-    played = pending[: most_pending(config, acceptance)]
+    played = pending[: _most_pending(config, acceptance)]
     active = config.tasks_per_iteration - (len(played) if config.pending == "within" else 0)
     wanted = {task.parent_id for task in played} if acceptance == "interval" else set()
     waiting = {task.slot for task in played}
@@ -125,7 +227,7 @@ def tasks_and_reserve(
         return first, []
     taken = {task.slot for task in (*drawn, *parents)}
     left = [task for task in free if task.slot not in taken]
-    most = MIXED_BUDGET * config.tasks_per_iteration - len(parents) - len(drawn)
+    most = _MIXED_BUDGET * config.tasks_per_iteration - len(parents) - len(drawn)
     return first, _drawn(left, most, derive(seed, "reserve"))
 
 

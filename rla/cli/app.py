@@ -127,7 +127,6 @@ OWN_OPTIONS = {
             help="Data: a folder that holds json_2.1.1, or anything else the environment reads.",
         ),
         _option("own_split", str | None, "--split", help="Only this split."),
-        _option("own_export", FILE, "--export", help="Also write games that the stock engine loads."),
         _option("own_limit", MAYBE, "--limit", min=1, help="At most this many games."),
         _option(
             *("own_curate", FILE, "--curate"),

@@ -8,7 +8,7 @@
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
 | `Shares`, `Spreads`, `Pooled` | `service`; `spreads`; `slow`, `warm` | rollout |
-| `Imports`, `Exports` | `import_tasks`; `export_tasks` | make-tasks |
+| `Imports` | `import_tasks` | make-tasks |
 | `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
 | `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
 | `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, compute-rewards, evaluate |
@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
@@ -176,14 +175,7 @@ class RewardRule(Protocol):
 
 
 class Proof(Protocol):
-    """Returns why a well-formed changed task is refused; empty if it is accepted. Used by one event loop.
-
-    `proven_in`: names of the engines that a task is proven in, kept with the candidates. `remark`: a line for the user
-    who runs the stage, or empty.
-    """
-
-    proven_in: tuple[str, ...]
-    remark: str
+    """Returns why a well-formed changed task is refused; empty if it is accepted. Used by one event loop."""
 
     async def __call__(self, task: Task) -> str: ...
 
@@ -289,15 +281,6 @@ class Imports(Protocol):
         """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` receives one line about
         each group of rows that were left out. Raises UserError.
         """
-        ...
-
-
-@runtime_checkable
-class Exports(Protocol):
-    """Tasks as files of the environment's own format (`--export`)."""
-
-    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
-        """Returns the number of files."""
         ...
 
 
@@ -431,7 +414,6 @@ ABILITIES: dict[type, str] = {
     Spreads: "",
     Pooled: "",
     Imports: "leave tasks.path out",
-    Exports: "leave out --export",
     Vocabulary: "",
     Demonstrates: "set warm_start.enabled: false",
     Teaches: "",

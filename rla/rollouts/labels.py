@@ -1,7 +1,7 @@
 """Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
 A replay is believed only if it shows the texts that the policy saw: an episode that was played with other rules
-(another `env.own.grammar`, a changed pool) gets no labels rather than wrong ones. Pictures are compared too, but a
+(a changed pool) gets no labels rather than wrong ones. Pictures are compared too, but a
 difference is only counted: screenshots sometimes differ for reasons outside the episode (a caret, a hover). An
 environment that cannot replay a sandbox labels the steps as they were seen (`LabelsSeen`).
 """

@@ -22,7 +22,7 @@ from tests.integration.pipelines import VOLATILE, contents
 
 PARAMS = """
 seed: 3
-env: {name: alfworld, max_steps: 4, omit_commands: [look, inventory, help, examine], own: {verify_engines: fast}}
+env: {name: alfworld, max_steps: 4, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 2, test_scenes: 1, tasks_per_scene: 2}
 model: {hidden_size: 16, layers: 1, heads: 2, intermediate_size: 16, context: 512}
 launch: {threads: 1}

@@ -46,7 +46,7 @@ train_rm: {enabled: false}
 warm_start: {enabled: false}
 """
 ALFWORLD = """
-env: {name: alfworld, max_steps: 8, own: {verify_engines: fast}, omit_commands: [look, inventory, help, examine]}
+env: {name: alfworld, max_steps: 8, omit_commands: [look, inventory, help, examine]}
 tasks: {size: tiny, train_scenes: 6, test_scenes: 3, tasks_per_scene: 2}
 policy: {reply: text, repeat_task: true, history: full, decoding: admissible, max_tokens: 16, temperature: 1.0}
 judge: {prompt: plain, decoding: admissible, max_tokens: 16, temperature: 1.0}

@@ -34,7 +34,7 @@ def test_a_training_pool_is_curated(rla: Rla, tmp_path: Path) -> None:
     assert code == 0 and "1 never_won, 1 always_won" in said, error
     assert sorted(task.task_id for task in read_tasks(tmp_path / "r/0/pool")) == names[2:]
     manifest = read_json(tmp_path / "r/0/pool" / MANIFEST)
-    assert manifest["counts"]["medium"] == len(names) - 2 and len(manifest["input_digests"]) == 1
+    assert manifest["counts"]["kept"] == len(names) - 2 and len(manifest["input_digests"]) == 1
     assert contents(tmp_path / "r/test/pool") == contents(tmp_path / "raw/test/pool")
     assert rla("make-tasks", "--run", "r", "--curate", "t")[0] == 0  # made already
     code, _, error = rla("make-tasks", "--run", "r")

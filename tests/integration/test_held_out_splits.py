@@ -14,6 +14,7 @@ from rla.store.manifest import read_json
 from rla.store.reading import read_rows, read_tasks
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
+from tests.unit.envs.alfworld.scenes import write_game
 
 TWO = ("--set", "tasks.test_splits=[test, valid_unseen]")
 MAIN, FURTHER = "test", "splits/valid_unseen/test"
@@ -96,8 +97,16 @@ def test_one_split_can_be_made_alone(rla: Rla, tmp_path: Path) -> None:
     ).exists()
 
 
+def made_games(rla: Rla, tmp_path: Path) -> None:
+    """The pools of a run as game files of the splits train and test."""
+    assert rla("make-tasks", "--run", "r")[0] == 0
+    for folder in ("r/0/pool", "r/test/pool"):
+        for task in read_tasks(tmp_path / folder):
+            write_game(tmp_path / "games" / task.split / f"game-{task.scene}" / task.task_id, task)
+
+
 def test_splits_of_the_same_games_are_refused(rla: Rla, tmp_path: Path) -> None:
-    assert rla("make-tasks", "--run", "r", "--export", "games")[0] == 0
+    made_games(rla, tmp_path)
     for name in ("one", "again"):
         (tmp_path / "games" / name).symlink_to("test")
     imported = ("--set", "tasks.path=games")
@@ -107,7 +116,7 @@ def test_splits_of_the_same_games_are_refused(rla: Rla, tmp_path: Path) -> None:
 
 
 def test_games_that_train_and_are_held_out_are_refused(rla: Rla, tmp_path: Path) -> None:
-    assert rla("make-tasks", "--run", "r", "--export", "games")[0] == 0
+    made_games(rla, tmp_path)
     (tmp_path / "games/valid_seen").symlink_to("train")
     both = ("--set", "tasks.path=games", "--set", "tasks.test_splits=[valid_seen]")
     code, _, error = rla("make-tasks", "--run", "q", *both)

@@ -6,6 +6,7 @@ and now and then one that is not admissible. Play goes on after a win.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.expert import Expert
-from rla.envs.alfworld.game import Game
+from rla.envs.alfworld.game import Game, read_grammar
 from rla.envs.alfworld.goals import TaskKind
-from rla.envs.alfworld.textworld import StockEngine
+from rla.envs.alfworld.textworld import StockEngine, game_data
 from rla.envs.observation import Observation
 
 INVALID = (
@@ -58,7 +59,10 @@ def play_both(game: Game, *, steps: int, seed: int, mix: Mix, source: Path | Non
     """The number of steps played alike (the first observation counts). Raises `AssertionError` otherwise."""
     rng = random.Random(seed)
     expert = Expert(seed=seed)
-    fast, stock = FastEngine(FastGame(game)), StockEngine(game, source=source)
+    data = json.loads(source.read_bytes()) if source is not None else {}
+    if not data or read_grammar(data["grammar"])[1] is not game.verbs:  # the file speaks the other dialect
+        data = game_data(game)
+    fast, stock = FastEngine(FastGame(game)), StockEngine(data)
     try:
         ours, theirs = fast.reset(), stock.reset()
         history: list[str] = []

@@ -1,5 +1,6 @@
 """The fast engine answers as TextWorld does, byte for byte; `tests.parity.run_alfworld` plays more games."""
 
+import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.alfworld.game import Game, Verbs, game_of
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.alfworld.game import Game, Layout, Verbs, game_of
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.alfworld.textworld import StockEngine, game_data
@@ -36,7 +38,7 @@ def test_real_games(number: int, path: Path) -> None:
 def test_the_older_dialect_is_rebuilt_from_the_package_as_real_files_have_it() -> None:
     path = real_games(1)[0]
     game = Game.load(path)
-    own, rebuilt = game_data(game, source=path), game_data(game)
+    own, rebuilt = json.loads(path.read_bytes()), game_data(game)
     assert rebuilt["grammar"].split() == own["grammar"].split()
     assert rebuilt["pddl_domain"].split() == own["pddl_domain"].split()
 
@@ -49,6 +51,20 @@ def test_built_in_games(verbs: Verbs) -> None:
         game = game_of(task.payload)
         spoken = type(game)(problem=game.problem, sentence=game.sentence, verbs=verbs)
         assert play_both(spoken, steps=25, seed=number, mix=Mix()) == 26
+
+
+def test_changed_games() -> None:
+    """As rules change them, and with an added object, which has an id of ours."""
+    parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
+    editor = Alfworld()
+    edits = editor.propose(parent, direction="harder", critique="", seed=0, count=1)
+    problem = game_of(parent.payload).problem
+    layout, kind = Layout.of(problem), problem.goal.object_type
+    home = layout.names[layout.inside[layout.within_reach(kind)[0]]]
+    edits.append(json.dumps({"add": [{"object_type": kind, "to": home, "count": 2}], "hint": "where_and_how"}))
+    for number, edit in enumerate(edits):
+        child = editor.apply(parent, edit, root=parent, taken=(), created=1)
+        assert play_both(game_of(child.payload), steps=25, seed=number, mix=Mix()) == 26
 
 
 @pytest.mark.parametrize(("kind", "verbs"), list(zip(TaskKind, [*Verbs] * 3, strict=True)))
@@ -70,9 +86,9 @@ def test_a_kitchen_of_odd_cases(kind: TaskKind, verbs: Verbs) -> None:
 
 
 def test_both_engines_name_the_same_places() -> None:
-    """Also after a command that does nothing; without the fast engine beside it TextWorld names none."""
+    """Also after a command that does nothing; without the fast engine TextWorld names none."""
     game = scenes.game()
-    fast, stock = FastEngine(FastGame(game)), StockEngine(game, beside=FastEngine(FastGame(game)))
+    fast, stock = FastEngine(FastGame(game)), StockEngine(game_data(game), fast=FastEngine(FastGame(game)))
     actions = ("go to countertop 1", "sing", "take mug 2 from countertop 1", "go to fridge 1", "open fridge 1")
     try:
         ours, theirs = [fast.reset()], [stock.reset()]

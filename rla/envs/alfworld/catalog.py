@@ -28,7 +28,7 @@ class Room(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RoomTable:
+class _RoomTable:
     """Per type the share of the room's games that have it, and its mean count in those games.
 
     Every built-in scene of the room has the `essential` receptacles and the `fixtures` (objects), however small.
@@ -51,7 +51,7 @@ FREE_STANDING = frozenset(_COUNTED["free_standing"])  # can be picked up, but li
 STANDS = _sets(_COUNTED["stands"])  # places of objects that no receptacle type `canContain`
 OPENABLE: dict[str, float] = _COUNTED["openable"]  # share of a type's instances that have a door; others are open
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}  # basin -> object; ids of basins end in the basin's name
-ROOMS = {Room(name): RoomTable(**table) for name, table in _COUNTED["rooms"].items()}
+ROOMS = {Room(name): _RoomTable(**table) for name, table in _COUNTED["rooms"].items()}
 TYPES = frozenset(CAN_CONTAIN).union(*(table.objects.keys() | table.receptacles.keys() for table in ROOMS.values()))
 UNLIKELY = 0.005  # for shares below 2%, which are left out
 

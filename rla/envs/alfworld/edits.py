@@ -1,116 +1,83 @@
 """Edits of a task: read from untrusted JSON text, applied to a game's facts, and proven to give a legal, new task.
 
-An edit is `{"goal": {"kind", "object_type", "target_type"}, "move": [{"object", "to"}], "add": [{"object_type", "to",
-"count"}], "remove": [{"object"}], "hint": "none|where|how|where_and_how", "withhold": ["open", "go to drawer 1"],
-"give": ["close"]}` with at least one of these keys (`schemas/edit.schema.json`). Objects and receptacles are named as
-the player sees them ("mug 1"), types as in the catalogue ("Mug").
-
-`parse_edit` accepts whitelisted names only, and `apply_edit` renders ids, facts, goal, instruction and hints itself, so
-no text of a model reaches the game. `verify` is the gate. All three raise `InvalidEdit`.
+`schemas/edit.schema.json` describes an edit. `scene_schema` puts the scene's names and the catalogue's types in place
+of its patterns: an engine that decodes by it can name nothing else, and `parse_edit` accepts nothing else. `apply_edit`
+renders ids, facts, goal, instruction and hints itself, so no text of a model reaches the game. `verify` is the gate.
+The three raise `InvalidEdit`. `EditPrompt` asks a language model for an edit.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Collection, Set
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.engine import GO, KINDS, NOTHING, PLACE, FastEngine, FastGame, Op, withheld_place
-from rla.envs.alfworld.game import Fact, Game, Layout, Verbs
-from rla.envs.alfworld.goals import Goal, Hint, TaskKind
-from rla.envs.alfworld.scenes import mangled, object_facts
+from rla.envs.alfworld.engine import FastEngine, FastGame
+from rla.envs.alfworld.game import Fact, Game, Layout, game_of, mangled, object_facts
+from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
-from rla.store.records import content_id
+from rla.envs.chat_prompts import QUOTED, quoted
+from rla.envs.views import Message, ProposalView
+from rla.store.records import Task, content_id
+from rla.store.schema import load_schema
 
-SCENE_KEYS = frozenset({"goal", "move", "add", "remove", "hint"})  # proposed unless the configuration says otherwise
-OFFER_KEYS = frozenset({"withhold", "give"})  # change the commands on offer, neither goal nor scene
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+Edit = dict[str, Any]  # the JSON object
+EDIT_KEYS = frozenset({"goal", "move", "add", "remove", "hint"})
 MAX_TEXT = 4000
 MAX_ITEMS = 8
-MAX_COUNT = 4
 
-_NAME = re.compile(r"([a-z]{1,24}) ([1-9][0-9]?)", re.ASCII)
-_NAMED_TYPES = frozenset(name.lower() for name in catalog.TYPES)
+_RUBRIC = """You change tasks of a text game in a household, in which an agent learns to act: {wanted}. The agent \
+sees the task and the receptacles' names, goes to them, opens them, takes an object, treats it (clean: sinkbasin, \
+heat: microwave, cool: fridge) and puts it down.
+
+Answer with one JSON object and nothing else. Its keys, each optional, at least one:
+{keys}
+Name things as the scene below does ("mug 1") and types as it does ("Mug"). For example:
+{example}
+
+{quoted}"""
+_KEYS_TOLD = {
+    "goal": '- "goal": {{"kind", "object_type", "target_type"}}: another goal. Kinds: {kinds}. The target is a type of '
+    "receptacle that may hold the object, for look_at_obj_in_light a lamp. The goal may not be true already.",
+    "move": '- "move": [{{"object", "to"}}]: objects lie elsewhere from the start; '
+    "in a closed receptacle they are hidden.",
+    "add": '- "add": [{{"object_type", "to", "count"}}]: more objects; of other types they distract.',
+    "remove": '- "remove": [{{"object"}}]: objects that are gone.',
+    "hint": '- "hint": what the task tells beyond its goal: none, where, how, where_and_how.',
+}
+_WANTED = {
+    "harder": "make this one harder, but still possible: it is won too often",
+    "easier": "make this one easier: it is won too seldom",
+}
+_CLOSING = "The change, as one JSON object:"
 
 
 class InvalidEdit(Exception):
     """An edit that cannot be read, applied or proven. The message is the reason and quotes no unchecked text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveEdit:
-    """Object `item` lies in receptacle `to` from the start."""
-
-    item: str
-    to: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Add:
-    """`count` more objects of a type in receptacle `to`."""
-
-    object_type: str
-    to: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """The changes of a game. None in `goal` and `hint` keeps the present one. `withhold` and `give` are commands."""
-
-    goal: Goal | None = None
-    moves: tuple[MoveEdit, ...] = ()
-    adds: tuple[Add, ...] = ()
-    removes: tuple[str, ...] = ()
-    hint: Hint | None = None
-    withhold: tuple[str, ...] = ()
-    give: tuple[str, ...] = ()
-
-    def fields(self) -> dict[str, Any]:
-        """The JSON object, without the keys that change nothing."""
-        goal = self.goal
-        fields = {
-            "goal": goal
-            and {"kind": goal.kind.value, "object_type": goal.object_type, "target_type": goal.target_type},
-            "move": [{"object": move.item, "to": move.to} for move in self.moves],
-            "add": [asdict(add) for add in self.adds],
-            "remove": [{"object": name} for name in self.removes],
-            "hint": self.hint and self.hint.value,
-            "withhold": list(self.withhold),
-            "give": list(self.give),
-        }
-        return {key: value for key, value in fields.items() if value}
-
-    def to_json(self) -> str:
-        """The text that `parse_edit` reads back as an equal edit."""
-        return json.dumps(self.fields(), sort_keys=True)
-
-
-def parse_edit(text: str) -> Edit:
-    """The edit in `text`. Raises InvalidEdit unless it is exactly one JSON object of this kind."""
+def parse_edit(text: str, game: Game) -> Edit:
+    """The edit of `game` in `text`. Raises InvalidEdit unless it is one JSON object that `scene_schema` allows."""
     if len(text) > MAX_TEXT:
         raise InvalidEdit(f"the edit is longer than {MAX_TEXT} signs")
     try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates)
+        edit: Edit = json.loads(
+            text, object_pairs_hook=_no_duplicates, parse_float=_no_number, parse_constant=_no_number
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidEdit("the edit is not a JSON object") from error
-    fields = _object(value, "the edit", optional=SCENE_KEYS | OFFER_KEYS)
-    if not fields:
-        raise InvalidEdit("the edit changes nothing")
-    return Edit(
-        goal=_goal(fields["goal"]) if "goal" in fields else None,
-        moves=tuple(
-            MoveEdit(item=_name(move["object"], "move.object"), to=_name(move["to"], "move.to"))
-            for move in _entries(fields, "move", "object", "to")
-        ),
-        adds=tuple(map(_add, _entries(fields, "add", "object_type", "to", "count"))),
-        removes=tuple(_name(one["object"], "remove.object") for one in _entries(fields, "remove", "object")),
-        hint=Hint(_choice(fields["hint"], set(Hint), "hint")) if "hint" in fields else None,
-        withhold=tuple(_command(item, "withhold") for item in _items(fields, "withhold")),
-        give=tuple(_command(item, "give") for item in _items(fields, "give")),
-    )
+    # The path of an error holds keys of the schema and positions, nothing else of the text.
+    if broken := next(_validator(game).iter_errors(edit), None):
+        where = ".".join(map(str, broken.absolute_path)) or "the edit"
+        raise InvalidEdit(f"{where} breaks the rule {broken.validator!r} of schemas/edit.schema.json for this scene")
+    return edit
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -119,148 +86,97 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(pairs)
 
 
-def _object(
-    value: object, where: str, *, required: Collection[str] = (), optional: Collection[str] = ()
-) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidEdit(f"{where} is not a JSON object")
-    if missing := set(required) - set(value):
-        raise InvalidEdit(f"{where} lacks {', '.join(sorted(missing))}")
-    if not set(value) <= (allowed := {*required, *optional}):
-        raise InvalidEdit(f"{where} has other keys than {', '.join(sorted(allowed))}")
-    return value
+def _no_number(text: str) -> NoReturn:
+    raise InvalidEdit("a number of the edit is not a whole number")
 
 
-def _items(fields: dict[str, Any], key: str) -> list[object]:
-    if key not in fields:
-        return []
-    value = fields[key]
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_ITEMS:
-        raise InvalidEdit(f"{key} is not a list of 1 to {MAX_ITEMS} entries")
-    return value
+@lru_cache(maxsize=64)
+def scene_schema(game: Game, keys: Set[str] = EDIT_KEYS) -> dict[str, Any]:
+    """The schema of edits with the names of this scene and with these keys. Shared: do not change it."""
+    layout = Layout.of(game.problem)
+    places = sorted(name for identifier, name in layout.names.items() if identifier in layout.receptacles)
+    items = sorted(name for identifier, name in layout.names.items() if layout.movable(identifier))
+    schema = copy.deepcopy(load_schema("edit"))
+    kept = {key: schema[key] for key in ("type", "additionalProperties", "minProperties", "properties")}
+    fields: dict[str, Any] = kept["properties"]
+    types, place, item = {"enum": sorted(catalog.TYPES)}, {"enum": places}, {"enum": items}
+    for key in ("object_type", "target_type"):
+        fields["goal"]["properties"][key] = types
+    fields["add"]["items"]["properties"] |= {"object_type": types, "to": place}
+    fields["move"]["items"]["properties"] = {"object": item, "to": place}
+    fields["remove"]["items"]["properties"] = {"object": item}
+    idle = () if items else ("move", "remove")
+    kept["properties"] = {key: field for key, field in fields.items() if key in keys and key not in idle}
+    return kept
 
 
-def _entries(fields: dict[str, Any], key: str, *required: str) -> Iterator[dict[str, Any]]:
-    for item in _items(fields, key):
-        yield _object(item, key, required=required)
+@lru_cache(maxsize=64)
+def _validator(game: Game) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator  # slow to import, and few stages read edits
 
-
-def _goal(value: object) -> Goal:
-    fields = _object(value, "goal", required=("kind", "object_type", "target_type"))
-    return Goal(
-        kind=TaskKind(_choice(fields["kind"], set(TaskKind), "goal.kind")),
-        object_type=_type(fields["object_type"], "goal.object_type"),
-        target_type=_type(fields["target_type"], "goal.target_type"),
-    )
-
-
-def _add(fields: dict[str, Any]) -> Add:
-    count = fields["count"]
-    if type(count) is not int or not 1 <= count <= MAX_COUNT:
-        raise InvalidEdit(f"add.count is not a whole number from 1 to {MAX_COUNT}")
-    kind = _type(fields["object_type"], "add.object_type")
-    return Add(object_type=kind, to=_name(fields["to"], "add.to"), count=count)
-
-
-def _command(value: object, where: str) -> str:
-    if isinstance(value, str) and value in KINDS:
-        return value
-    found = PLACE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise InvalidEdit(f'{where} has something else than kinds of commands and ways such as "{GO}drawer 1"')
-    return GO + _name(found[1], where)
-
-
-def _choice(value: object, known: Collection[str], where: str) -> str:
-    if not isinstance(value, str) or value not in known:
-        raise InvalidEdit(f"{where} is not one of {', '.join(sorted(known))}")
-    return value
-
-
-def _type(value: object, where: str) -> str:
-    if not isinstance(value, str) or value not in catalog.TYPES:
-        raise InvalidEdit(f"{where} is not a type of the catalogue")
-    return value
-
-
-def _name(value: object, where: str) -> str:
-    match = _NAME.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[1] not in _NAMED_TYPES:
-        raise InvalidEdit(f'{where} is not a name such as "mug 1"')
-    return match[0]
+    return Draft202012Validator(scene_schema(game))
 
 
 def apply_edit(game: Game, edit: Edit) -> Game:
-    """The game that `edit` makes of `game`. Raises InvalidEdit if a name is unknown or a place does not fit."""
+    """The game that `edit`, which names things of the scene, makes of `game`.
+
+    Raises InvalidEdit if a thing cannot be moved or a place does not fit.
+    """
     problem, layout = game.problem, Layout.of(game.problem)
     ids = layout.ids
-    touched = [*(move.item for move in edit.moves), *edit.removes]
-    if len(set(touched)) != len(touched):
+    removed, moved = ([entry["object"] for entry in edit.get(key, ())] for key in ("remove", "move"))
+    if len({*removed, *moved}) != len(removed) + len(moved):
         raise InvalidEdit("an object is moved or removed twice")
-    objects, facts = list(problem.objects), list(problem.facts)
-    for name in edit.removes:
-        item = _movable(name, ids, layout)
-        _refuse_vessel(facts, item, "removed")
-        objects = [entry for entry in objects if entry[0] != item]
-        facts = [fact for fact in facts if item not in fact[1:]]
-    for move in edit.moves:
-        item = _movable(move.item, ids, layout)
-        place, location = _home(move.to, layout.objects[item], ids, layout)
-        _refuse_vessel(facts, item, "moved")
+    held = {fact[1]: fact[2] for fact in problem.facts if fact[0] == "inReceptacleObject"}
+    for name in (*removed, *moved):
+        if not layout.movable(ids[name]) or ids[name] in held.values():
+            raise InvalidEdit(f"{name} cannot be moved or removed: it is fixed, or holds another object")
+        held.pop(ids[name], None)
+    gone = {ids[name] for name in removed}
+    objects = [entry for entry in problem.objects if entry[0] not in gone]
+    facts = [fact for fact in problem.facts if gone.isdisjoint(fact[1:])]
+    for move in edit.get("move", ()):
+        item = ids[move["object"]]
+        place, location = _home(layout, ids[move["to"]], layout.objects[item])
         old = {("inReceptacle", item), ("objectAtLocation", item), ("inReceptacleObject", item)}
         facts = [fact for fact in facts if fact[:2] not in old]
         facts += [("inReceptacle", item, place), ("objectAtLocation", item, location)]
-    for add in edit.adds:
-        _add_objects(objects, facts, add, _home(add.to, add.object_type, ids, layout))
-    goal = edit.goal or problem.goal
+    for add in edit.get("add", ()):
+        kind = add["object_type"]
+        _add_objects(objects, facts, kind, add["count"], _home(layout, ids[add["to"]], kind))
+    goal = Goal(**edit["goal"] | {"kind": TaskKind(edit["goal"]["kind"])}) if "goal" in edit else problem.goal
     changed = replace(problem, objects=tuple(objects), facts=tuple(facts), goal=goal)
-    hint = Hint.of(game.sentence) if edit.hint is None else edit.hint
-    withheld = _changed_offer(game, edit)
+    hint = Hint(edit["hint"]) if "hint" in edit else Hint.of(game.sentence)
     sentence = goal.sentence(problem.goal.variant_of(game.sentence))
-    child = replace(game, problem=changed, withheld=withheld, sentence=sentence)
+    child = replace(game, problem=changed, sentence=sentence)
     if hint is Hint.NONE:
         return child
     places = _plan_places(child) if hint.tells_where else []
     return replace(child, sentence=f"{sentence} {goal.hint_text(hint, places=places)}")
 
 
-def _movable(name: str, ids: Mapping[str, str], layout: Layout) -> str:
-    identifier = ids.get(name)
-    if identifier is None or identifier not in layout.objects:
-        raise InvalidEdit(f"there is no object {name} in the scene")
-    if not layout.movable(identifier):
-        raise InvalidEdit(f"{name} cannot be moved")
-    return identifier
-
-
-def _home(name: str, kind: str, ids: Mapping[str, str], layout: Layout) -> tuple[str, str]:
-    """(id, location) of the receptacle `name`, if its type can contain objects of type `kind`."""
-    receptacle = ids.get(name)
-    if receptacle is None or receptacle not in layout.receptacles:
-        raise InvalidEdit(f"there is no receptacle {name} in the scene")
+def _home(layout: Layout, receptacle: str, kind: str) -> tuple[str, str]:
+    """(id, location) of the receptacle, if its type can contain objects of type `kind`."""
     if kind not in catalog.CAN_CONTAIN.get(layout.receptacles[receptacle], ()):
         raise InvalidEdit(f"a {layout.receptacles[receptacle]} cannot contain a {kind}")
     if receptacle not in layout.location:
-        raise InvalidEdit(f"{name} has no location in the scene")
+        raise InvalidEdit(f"{layout.names[receptacle]} has no location in the scene")
     return receptacle, layout.location[receptacle]
 
 
-def _refuse_vessel(facts: list[Fact], item: str, done: str) -> None:
-    if any(fact[0] == "inReceptacleObject" and fact[2] == item for fact in facts):
-        raise InvalidEdit(f"an object that holds another one cannot be {done}")
-
-
-def _add_objects(objects: list[tuple[str, str]], facts: list[Fact], add: Add, home: tuple[str, str]) -> None:
+def _add_objects(
+    objects: list[tuple[str, str]], facts: list[Fact], kind: str, count: int, home: tuple[str, str]
+) -> None:
     """Append objects and facts. Ids have coordinates from a digest, so they are the same for the same scene."""
-    kind, otype = add.object_type, f"{add.object_type}Type"
+    otype = f"{kind}Type"
     present = sum(fact[0] == "objectType" and fact[2] == otype for fact in facts)
-    if present + add.count > catalog.LARGEST_NUMBER:
+    if present + count > catalog.LARGEST_NUMBER:
         raise InvalidEdit(f"there would be more than {catalog.LARGEST_NUMBER} objects of one type")
     declared = {identifier for identifier, _ in objects}
     taken = {identifier.lower() for identifier in declared}
     new: list[str] = []
     attempt = 0
-    while len(new) < add.count:
+    while len(new) < count:
         digits = int(content_id("added object", kind, home[0], str(attempt)), 16)
         x, y, z = (((digits >> shift) % 1000 - 500) / 100 for shift in (0, 20, 40))
         identifier = mangled(kind, (x, y, z))
@@ -278,48 +194,6 @@ def _add_objects(objects: list[tuple[str, str]], facts: list[Fact], add: Add, ho
             facts.append(fact)
     for identifier in new:
         facts += object_facts(identifier, kind, receptacle=home[0], location=home[1])
-
-
-def _changed_offer(game: Game, edit: Edit) -> tuple[str, ...]:
-    """The commands that the game withholds after the edit, sorted."""
-    before, taken, given = set(game.withheld), edit.withhold, edit.give
-    if len({*taken, *given}) != len(taken) + len(given):
-        raise InvalidEdit("a command is withheld or given twice")
-    if not before.issuperset(given):
-        raise InvalidEdit("a command is given that is not withheld")
-    if not before.isdisjoint(taken):
-        raise InvalidEdit("a command is withheld that is withheld already")
-    if taken:
-        tables = FastGame(game)
-        location = dict(zip(tables.receptacles, tables.location_of, strict=True))
-        for command in taken:
-            place = withheld_place(command)
-            if place is None and not _occurs(tables, command):
-                raise InvalidEdit("a command is withheld that this scene never offers")
-            if place is not None and place not in location:
-                raise InvalidEdit(f"there is no receptacle {place} in the scene")
-            if place is not None and location[place] in (NOTHING, tables.start.location):
-                raise InvalidEdit(f"{place} has no location in the scene, or the agent stands there")
-        barred = [location[place] for place in map(withheld_place, (*before, *taken)) if place is not None]
-        if len(set(barred)) < len(barred):
-            raise InvalidEdit("a way is withheld to a place that shares its location with one that is withheld")
-    return tuple(sorted(before.union(taken).difference(given)))
-
-
-def _occurs(tables: FastGame, kind: str) -> bool:
-    """Whether the scene may ever offer a command of this kind."""
-    match kind:
-        case "help":
-            return tables.verbs is Verbs.MOVE
-        case "open" | "close":
-            return bool(tables.openable)
-        case "use":
-            return bool(tables.toggleable)
-        case "slice":
-            return bool(tables.sliceable and tables.knives)
-        case "clean" | "heat" | "cool":
-            return bool(tables.treatable[Op(kind)] and tables.devices[Op(kind)])
-    return True
 
 
 def _plan_places(game: Game) -> list[str]:
@@ -359,3 +233,81 @@ def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collec
     if not observation.won:
         raise InvalidEdit("the plan does not reach the goal")
     return len(plan)
+
+
+class EditPrompt:
+    """`rla.envs.protocols.ProposalPrompt` of ALFWorld. `keys`: the keys that an edit may have."""
+
+    criticised = True
+
+    def __init__(self, keys: Set[str]) -> None:
+        self._keys = frozenset(keys)
+
+    def messages(self, task: Task, view: ProposalView) -> list[Message]:
+        game = game_of(task.payload)
+        layout, goal = Layout.of(game.problem), game.problem.goal
+        edits = (edit for edit in _examples(layout) if edit.keys() <= self._keys)
+        rubric = _RUBRIC.format(
+            wanted=_WANTED[view.direction],
+            keys="\n".join(
+                line.format(kinds=", ".join(TaskKind)) for key, line in _KEYS_TOLD.items() if key in self._keys
+            ),
+            example="\n".join(json.dumps(edit, sort_keys=True) for edit in edits),
+            quoted=QUOTED,
+        )
+        hint = Hint.of(game.sentence)
+        parts = {
+            "Task": task.instruction,
+            "Goal": f"{goal.kind}, object_type {goal.object_type}, target_type {goal.target_type}, hint {hint}",
+            "Won": f"{view.accuracy:.0%} of the episodes",
+            "What the critic says": view.critique or "(nothing)",
+            "Scene": "\n".join([*_contents(layout), "", *_abilities(layout)]),
+        }
+        return [{"role": "user", "content": f"{rubric}\n\n{quoted(parts)}\n\n{_CLOSING}"}]
+
+    def schema(self, task: Task) -> dict[str, Any]:
+        return scene_schema(game_of(task.payload), self._keys)
+
+
+def _contents(layout: Layout) -> list[str]:
+    """Per receptacle a line with its contents."""
+    inside: dict[str, list[str]] = {}
+    for item, place in layout.inside.items():
+        if item in layout.names:
+            inside.setdefault(place, []).append(layout.names[item])
+    return [
+        f"{layout.names[place]}{' (closed)' * layout.closed(place)}: {', '.join(inside.get(place, ())) or '-'}"
+        for place in layout.receptacles
+        if place in layout.names
+    ]
+
+
+def _abilities(layout: Layout) -> list[str]:
+    """The types of the scene, and which of them each treatment applies to and each receptacle type holds."""
+    types = {item: layout.objects[item] for item in layout.inside if item in layout.objects}
+    present = sorted(set(types.values()))
+    lines = [f"Types: {', '.join(present)}"]
+    for kind, treatment in TREATMENTS.items():
+        treated = {of for item, of in types.items() if layout.flag(treatment.able, item)}
+        if treated and layout.of_type(treatment.device):
+            lines.append(f"{kind}: {', '.join(sorted(treated))}")
+    if lamps := {of for item, of in types.items() if layout.flag("toggleable", item)}:
+        lines.append(f"{TaskKind.LOOK}: under {', '.join(sorted(lamps))}")
+    for place in sorted(set(layout.receptacles.values())):
+        if held := [kind for kind in present if (place, kind) in layout.can_contain]:
+            lines.append(f"{place} may hold: {', '.join(held)}")
+    return lines
+
+
+def _examples(layout: Layout) -> list[Edit]:
+    """Edits with the names of this scene, not necessarily legal ones."""
+    names = layout.names
+    items = [item for item in layout.inside if layout.movable(item) and item in names]
+    if not items:
+        return [{"hint": "where"}]
+    item, place = items[0], layout.inside[items[0]]
+    other = next((p for p in names if p in layout.receptacles and p != place), place)
+    return [
+        {"move": [{"object": names[item], "to": names[other]}], "hint": "none"},
+        {"add": [{"object_type": layout.objects[item], "to": names[place], "count": 1}]},
+    ]

@@ -1,17 +1,12 @@
 """The fast engine: ALFRED's PDDL domain as a state machine over integers, byte-identical to TextWorld's answers.
 
-`FastGame` holds the tables of a game that never change and is shared by its episodes; `State` is what changes. `legal`
-lists the admissible commands of a state, `apply` is the transition, and both are pure. The text that answers an
-operator is a function of the tables and of the state *after* it. `FastEngine` is the environment around them. Loading
-takes milliseconds and a step some tens of microseconds.
+`FastGame` holds the tables of a game, which its episodes share, and `State` all that changes. `legal` lists the
+admissible commands of a state, `apply` is the transition, and both are pure. The text that answers an operator is a
+function of the tables and of the state *after* it. `FastEngine` is the environment around them. Loading takes
+milliseconds and a step some tens of microseconds.
 
 Receptacles, objects and locations are numbered in the order of their lower-cased ids, which is the order in which the
 stock engine lists them.
-
-A game may withhold commands: they are not offered, and do nothing if the agent sends them. A withheld command is a kind
-("open") or the way to a place ("go to cabinet 3"). Places that share a location are withheld together, because an agent
-at one of them can use the other. "move X to Y" is of the kind "put". After EnvHarness (arXiv 2608.19880), in which an
-environment keeps its goal and changes its offer.
 """
 
 from __future__ import annotations
@@ -31,15 +26,11 @@ from rla.envs.alfworld.goals import TREATMENTS, TaskKind
 from rla.envs.observation import Observation
 from rla.errors import UserError
 
-Pairs = frozenset[tuple[int, int]]
-Indices = frozenset[int]
+_Pairs = frozenset[tuple[int, int]]
+_Indices = frozenset[int]
 NOTHING = -1  # in place of the number of an object, receptacle or location
 
-KINDS: tuple[str, ...] = ("look", "inventory", "help", "examine", "open", "close", "take", "put")
-KINDS += ("clean", "heat", "cool", "use", "slice")
 GO = "go to "
-PLACE = re.compile(r"go to ([a-z]{1,24} [1-9][0-9]?)", re.ASCII)
-
 NOTHING_HAPPENS = "Nothing happens."
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\nYour task is to: {sentence}"
 _PUT_COMMAND = {Verbs.PUT: "put {item} in/on {place}", Verbs.MOVE: "move {item} to {place}"}
@@ -57,14 +48,14 @@ class State(NamedTuple):
     location: int
     held: int
     contents: tuple[tuple[int, ...], ...]  # per receptacle its objects, sorted
-    opened: Indices
-    clean: Indices
-    hot: Indices
-    cool: Indices
-    toggled: Indices
-    sliced: Indices
-    lying: Pairs  # (object, location) as the facts have it, which need not be the location of the receptacle
-    removed: Pairs  # (object, receptacle): taken out and not put back
+    opened: _Indices
+    clean: _Indices
+    hot: _Indices
+    cool: _Indices
+    toggled: _Indices
+    sliced: _Indices
+    lying: _Pairs  # (object, location) as the facts have it, which need not be the location of the receptacle
+    removed: _Pairs  # (object, receptacle): taken out and not put back
 
 
 class Op(StrEnum):
@@ -95,27 +86,17 @@ class Move(NamedTuple):
     place: int = NOTHING
 
 
-def withheld_place(command: str) -> str | None:
-    """The place in a withheld command: "cabinet 3" for "go to cabinet 3", None for a kind of command."""
-    found = PLACE.fullmatch(command)
-    return found[1] if found else None
-
-
 class FastGame:
     """The immutable tables of one game. Raises UserError if its facts do not describe a scene."""
 
     def __init__(self, game: Game) -> None:
-        self.game = game
-        self.verbs = game.verbs
-        self.goal = game.problem.goal
+        self.game, self.verbs, self.goal = game, game.verbs, game.problem.goal
         self._facts: defaultdict[str, list[Fact]] = defaultdict(list)
         for fact in game.problem.facts:
             self._facts[fact[0].lower()].append(fact[1:])
         self._name_everything()
         self._place_receptacles()
-        self._withhold()
-        self._sort_by_type()
-        self._sort_by_ability()
+        self._sort_things()
         self.start = self._start_state()
         self._elsewhere: dict[int, dict[str, Move]] = {}
 
@@ -123,21 +104,12 @@ class FastGame:
         """Whether the type of `receptacle` can contain the type of `item`."""
         return (self._receptacle_type[receptacle], self._object_type[item]) in self._can_contain
 
-    def allows(self, command: str) -> bool:
-        """Whether the game does not withhold `command`."""
-        kind = command.partition(" ")[0]
-        return command not in self._withheld_ways and ("put" if kind == "move" else kind) not in self.withheld_kinds
-
     def is_shut(self, state: State, receptacle: int) -> bool:
         return receptacle in self.openable and receptacle not in state.opened
 
     def reachable(self, receptacle: int) -> bool:
         """Whether the agent can go there."""
-        return self.location_of[receptacle] != NOTHING and receptacle not in self.barred
-
-    def usable(self, state: State, receptacle: int) -> bool:
-        """Whether the agent can get at the contents, now or after opening it."""
-        return self.reachable(receptacle) and not ("open" in self.withheld_kinds and self.is_shut(state, receptacle))
+        return self.location_of[receptacle] != NOTHING
 
     def elsewhere(self, location: int) -> dict[str, Move]:
         """The commands at `location` that use nothing there: the ways to other locations, `look` and the like."""
@@ -165,12 +137,12 @@ class FastGame:
 
     def treated(self, state: State, item: int) -> bool:
         """Whether `item` is in the condition that the goal asks for."""
-        match self.goal.kind:
-            case TaskKind.CLEAN:
+        match self.treatment:
+            case Op.CLEAN:
                 return item in state.clean
-            case TaskKind.HEAT:
+            case Op.HEAT:
                 return item in state.hot
-            case TaskKind.COOL:
+            case Op.COOL:
                 return item in state.cool
         return True
 
@@ -193,28 +165,13 @@ class FastGame:
         places = [NOTHING] * len(self.receptacles)
         shared: defaultdict[int, list[int]] = defaultdict(list)
         for receptacle, location in sorted(self._pairs("receptacleatlocation", self._receptacle, self._location)):
-            if places[receptacle] != NOTHING:
-                raise UserError(f"{self.receptacles[receptacle]} is at two locations; give it one")
             places[receptacle] = location
             shared[location].append(receptacle)
         self.location_of = tuple(places)
         self.receptacles_at = {location: tuple(here) for location, here in shared.items()}
 
-    def _withhold(self) -> None:
-        named: set[int] = set()
-        for command in self.game.withheld:
-            if command not in KINDS:
-                if withheld_place(command) not in self.receptacles:
-                    raise UserError(
-                        "the game withholds what is no command of its scene; make or import the tasks again"
-                    )
-                named.add(self.receptacles.index(command.removeprefix(GO)))
-        locations = {self.location_of[receptacle] for receptacle in named} - {NOTHING}
-        self.withheld_kinds = frozenset(self.game.withheld) & frozenset(KINDS)
-        self.barred = frozenset(r for r, place in enumerate(self.location_of) if place in locations) | named
-        self._withheld_ways = frozenset(GO + self.receptacles[receptacle] for receptacle in self.barred)
-
-    def _sort_by_type(self) -> None:
+    def _sort_things(self) -> None:
+        """The things of each type and of each ability."""
         receptacle_type, object_type = [""] * len(self.receptacles), [""] * len(self.objects)
         for identifier, kind in self._rows("receptacletype", 2):
             receptacle_type[self._find(identifier, self._receptacle)] = kind
@@ -222,15 +179,12 @@ class FastGame:
             object_type[self._find(identifier, self._object)] = kind
         self._receptacle_type, self._object_type = tuple(receptacle_type), tuple(object_type)
         self._can_contain = set(self._rows("cancontain", 2))
-        sinks = {"sinkbasintype", "sinktype"} if self.verbs is Verbs.PUT else {"sinkbasintype"}
         self.devices = {
-            Op.CLEAN: _of_type(receptacle_type, sinks),
-            Op.HEAT: _of_type(receptacle_type, {"microwavetype"}),
-            Op.COOL: _of_type(receptacle_type, {"fridgetype"}),
+            Op.CLEAN: _of_type(receptacle_type, "SinkBasin", *(["Sink"] if self.verbs is Verbs.PUT else [])),
+            Op.HEAT: _of_type(receptacle_type, "Microwave"),
+            Op.COOL: _of_type(receptacle_type, "Fridge"),
         }
-        self.knives = _of_type(object_type, {"knifetype", "butterknifetype"})
-
-    def _sort_by_ability(self) -> None:
+        self.knives = _of_type(object_type, "Knife", "ButterKnife")
         self.openable = self._having("openable", self._receptacle)
         self.pickupable = self._having("pickupable", self._object)
         self.toggleable = self._having("toggleable", self._object)
@@ -246,12 +200,11 @@ class FastGame:
             nested[outer].append(inner)
         self.nested = {outer: tuple(inner) for outer, inner in nested.items()}
         self.treatment = Op(TREATMENTS[self.goal.kind].verb) if self.goal.kind in TREATMENTS else None
-        wanted, target = ({f"{kind}type".lower()} for kind in (self.goal.object_type, self.goal.target_type))
-        self.wanted = _of_type(self._object_type, wanted)
+        self.wanted = _of_type(object_type, self.goal.object_type)
         if self.treatment is not None:
             self.wanted &= self.treatable[self.treatment]
-        self.lamps = _of_type(self._object_type, target) & self.toggleable
-        self.targets = tuple(sorted(_of_type(self._receptacle_type, target)))
+        self.lamps = _of_type(object_type, self.goal.target_type) & self.toggleable
+        self.targets = tuple(sorted(_of_type(receptacle_type, self.goal.target_type)))
 
     def _start_state(self) -> State:
         agents = self._rows("atlocation", 2)
@@ -281,10 +234,10 @@ class FastGame:
             raise UserError(f"a fact ({predicate} ...) of the scene does not have {arity} arguments; give it so many")
         return rows
 
-    def _having(self, predicate: str, index: dict[str, int]) -> Indices:
+    def _having(self, predicate: str, index: dict[str, int]) -> _Indices:
         return frozenset(self._find(identifier, index) for (identifier,) in self._rows(predicate, 1))
 
-    def _pairs(self, predicate: str, left: dict[str, int], right: dict[str, int]) -> Pairs:
+    def _pairs(self, predicate: str, left: dict[str, int], right: dict[str, int]) -> _Pairs:
         return frozenset((self._find(a, left), self._find(b, right)) for a, b in self._rows(predicate, 2))
 
     def _find(self, identifier: str, index: dict[str, int]) -> int:
@@ -293,18 +246,19 @@ class FastGame:
         return index[identifier]
 
 
-def _of_type(types: Iterable[str], names: set[str]) -> Indices:
+def _of_type(types: Iterable[str], *kinds: str) -> _Indices:
+    names = {f"{kind}Type".lower() for kind in kinds}
     return frozenset(index for index, name in enumerate(types) if name.lower() in names)
 
 
 @lru_cache(maxsize=512)
-def tables_of(payload: str, *, packaged: bool = False) -> FastGame:
-    """The tables of a task's payload, made once for all episodes; `packaged` as in `game_of`."""
-    return FastGame(game_of(payload, packaged=packaged))
+def tables_of(payload: str) -> FastGame:
+    """The tables of a task's payload, made once for all episodes."""
+    return FastGame(game_of(payload))
 
 
 def legal(tables: FastGame, state: State) -> dict[str, Move]:
-    """Every admissible command of `state` with its operator, unordered, without withheld commands."""
+    """Every admissible command of `state` with its operator, unordered."""
     moves = dict(tables.elsewhere(state.location))
     for receptacle in tables.receptacles_at.get(state.location, ()):
         _at_receptacle(tables, state, receptacle, moves)
@@ -316,8 +270,6 @@ def legal(tables: FastGame, state: State) -> dict[str, Move]:
             for item in tables.sliceable:
                 if (item, state.location) in state.lying:
                     moves[f"slice {tables.objects[item]} with {name}"] = Move(Op.SLICE, item)
-    if tables.game.withheld:
-        return {command: move for command, move in moves.items() if tables.allows(command)}
     return moves
 
 
@@ -420,7 +372,7 @@ def _feedback(tables: FastGame, state: State, move: Move) -> str:
         case Op.INVENTORY:
             held = state.held
             return (
-                "You are not carrying anything." if held == NOTHING else f"You are carrying: a {tables.objects[held]}."
+                f"You are carrying: a {tables.objects[held]}." if held != NOTHING else "You are not carrying anything."
             )
         case Op.HELP:
             return _help_text()
@@ -483,15 +435,13 @@ def _help_text() -> str:
     it the answer is ours.
     """
     package = find_spec("alfworld")
-    if package is None or package.origin is None:
-        return _OUR_HELP
-    grammar = Path(package.origin).parent / "data" / "alfred.twl2"
-    found = _HELP.search(grammar.read_text()) if grammar.is_file() else None
+    grammar = Path(package.origin).with_name("data") / "alfred.twl2" if package and package.origin else None
+    found = _HELP.search(grammar.read_text()) if grammar and grammar.is_file() else None
     return str(json.loads(found[1])).lstrip() if found else _OUR_HELP
 
 
 class FastEngine:
-    """`Environment` over shared tables. `snapshot` and `restore` carry states between episodes."""
+    """`Environment` over shared tables. `state` and `restore` carry states between episodes."""
 
     def __init__(self, tables: FastGame) -> None:
         self.tables = tables
@@ -500,8 +450,8 @@ class FastEngine:
     def reset(self) -> Observation:
         tables = self.tables
         self.restore(tables.start)
-        if self._state.location in tables.receptacles_at:
-            seen = _look(tables, self._state)
+        if self.state.location in tables.receptacles_at:
+            seen = _look(tables, self.state)
         else:
             placed = zip(tables.receptacles, tables.location_of, strict=True)
             seen = _in_the_middle([name for name, place in placed if place != NOTHING])
@@ -512,33 +462,26 @@ class FastEngine:
         move = self._moves.get(action.strip())
         if move is None:
             return self._observe(NOTHING_HAPPENS)
-        self.restore(apply(self.tables, self._state, move))
-        return self._observe(_feedback(self.tables, self._state, move))
+        self.restore(apply(self.tables, self.state, move))
+        return self._observe(_feedback(self.tables, self.state, move))
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def snapshot(self) -> State:
-        return self._state
-
     def restore(self, state: State) -> None:
-        self._state = state
+        self.state = state
         self._moves = legal(self.tables, state)
 
-    def commands(self) -> tuple[str, ...]:
-        """The admissible commands in the stock engine's order."""
-        return tuple(sorted(self._moves))
-
     def _observe(self, text: str) -> Observation:
-        won = self.tables.won(self._state)
-        return Observation(text=text, commands=self.commands(), won=won, done=won, place=self._place())
+        won, commands = self.tables.won(self.state), tuple(sorted(self._moves))  # in the stock engine's order
+        return Observation(text=text, commands=commands, won=won, done=won, place=self._place())
 
     def _place(self) -> str:
         """`3 fridge 1 | mug 1 clean | fridge 1`: the location, the held object with its condition, open doors here.
 
         Doors elsewhere do not count: after a few of them, no two episodes would ever be in the same place.
         """
-        tables, state = self.tables, self._state
+        tables, state = self.tables, self.state
         here = tables.receptacles_at.get(state.location, ())
         names = [tables.receptacles[receptacle] for receptacle in here]
         opened = [tables.receptacles[receptacle] for receptacle in here if receptacle in state.opened]

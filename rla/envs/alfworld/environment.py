@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from rla.config import Config
-from rla.config.schema import without_effect
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edits import SCENE_KEYS, InvalidEdit, apply_edit, parse_edit, verify
-from rla.envs.alfworld.engine import FastEngine, FastGame, tables_of
+from rla.envs.alfworld.edits import EDIT_KEYS, EditPrompt, InvalidEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.engine import FastEngine, tables_of
 from rla.envs.alfworld.expert import expert_episode
 from rla.envs.alfworld.game import game_of
 from rla.envs.alfworld.goals import wordings
-from rla.envs.alfworld.labels import REASONS, label_steps
-from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_policy
 from rla.envs.alfworld.proposals import game_course, propose_edits
+from rla.envs.alfworld.solver import REASONS, label_steps
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
+from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge
 from rla.envs.observation import Environment
-from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
+from rla.envs.protocols import JudgePrompt, PolicyPrompt, ProposalPrompt
 from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
 from rla.store.records import Status, Task
-from rla.store.schema import load_schema
 
+_WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+_RULES = "You are playing a text game in a household. Finish the task in as few steps as you can."
+_RUBRIC = (
+    "You judge one step of an agent that plays a text game in a household. Answer 1 when the step is sensible: "
+    "it explores, makes progress or finishes, its reasoning is present, relevant and true to the "
+    "observations, and its action is one of the commands offered. Answer -1 otherwise: no reasoning, an action "
+    "that is not offered, an irrelevant or contradictory one, or one that undoes progress. "
+    f"{QUOTED} "
+    "Think first, then give the score as \\boxed{1} or \\boxed{-1}."
+)
 # Phrases that a small model's tokenizer gives a token of their own; they save a third of the tokens of a text.
 _PHRASES = (
     "you are in the middle of a room. looking quickly around you, you see a",
@@ -61,9 +69,6 @@ class AlfworldParams:
     """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
 
     engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
-    grammar: Literal["file", "packaged"] = "file"  # the wording of the game file, or of the installed package
-    # Engines that prove a changed task; auto: both if both are installed. Candidates record which it was.
-    verify_engines: Literal["auto", "fast", "both"] = without_effect("auto")
     # Scenes of the training games, such as FloorPlan301, that do not train but make up the split held_out_rooms
     held_out_rooms: tuple[str, ...] = ()
 
@@ -75,18 +80,14 @@ class Alfworld:
     Params = AlfworldParams
     exact_text = False
 
-    def __init__(self, edits: frozenset[str] = frozenset(), omitted: Collection[str] = ()) -> None:
-        """`edits`: the keys that a proposed edit may have (empty: `SCENE_KEYS`). `omitted`: kinds of commands that the
-        policy is never offered, so that no edit needs to withhold them.
-        """
-        self._edits, self._omitted = edits or SCENE_KEYS, omitted
+    edit_fields = EDIT_KEYS
+
+    def __init__(self, edits: Iterable[str] = ()) -> None:
+        """`edits`: the keys that a proposed edit may have; empty: all."""
+        self._edits = frozenset(edits) or EDIT_KEYS
 
     def configured(self, config: Config) -> Alfworld:
-        return Alfworld(frozenset(config.adaptation.edits), config.env.omit_commands)
-
-    @property
-    def edit_fields(self) -> frozenset[str]:
-        return frozenset(load_schema("edit")["properties"])
+        return Alfworld(config.adaptation.edits)
 
     def check(self, config: Config) -> None:
         check_rooms(config.tasks, config.env.own.held_out_rooms)
@@ -105,18 +106,13 @@ class Alfworld:
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         return imported_games(config.tasks, split=split, rooms=config.env.own.held_out_rooms)
 
-    def export_tasks(self, tasks: Sequence[Task], folder: Path) -> int:
-        from rla.envs.alfworld.textworld import export_games
-
-        return export_games(tasks, folder)
-
     def make(self, task: Task, config: Config) -> Environment:
-        fast = FastEngine(_tables(task, config))
+        fast = FastEngine(tables_of(task.payload))
         if not self.slow(config):
             return fast
-        from rla.envs.alfworld.textworld import StockEngine
+        from rla.envs.alfworld.textworld import StockEngine, game_data
 
-        return StockEngine(fast.tables.game, beside=fast)
+        return StockEngine(game_data(fast.tables.game), fast=fast)
 
     def slow(self, config: Config) -> bool:
         return bool(config.env.own.engine == "textworld")
@@ -128,14 +124,21 @@ class Alfworld:
             import_library()
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
-        return household_policy(config)
+        """With `reply: text` a bare command answers a bare observation; otherwise the policy reasons about a list."""
+        repeat_task, reply = config.policy.repeat_task, config.policy.reply
+        if reply == "text":
+            return ChatPrompt(repeat_task=repeat_task, listed=False, heading=_WELCOME)
+        return ChatPrompt(reply=reply, rules=f"{_RULES} {ANSWER[reply]}", repeat_task=repeat_task)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
-        return household_judge(config)
+        """`plain`: bare observations and commands, for small models trained on them. `published`: a rubric."""
+        if config.judge.prompt == "published":
+            return ChatJudge(rubric=_RUBRIC)
+        return PlainJudge(repeat_task=config.policy.repeat_task, reasons=REASONS, heading=_WELCOME)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
         return expert_episode(
-            _tables(task, config),
+            tables_of(task.payload),
             seed=seed,
             random_share=random_share,
             max_steps=config.env.max_steps,
@@ -149,7 +152,7 @@ class Alfworld:
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
         omit = config.env.omit_commands
-        return label_steps(_tables(task, config), actions, others=others, omit=omit, seed=seed)
+        return label_steps(tables_of(task.payload), actions, others=others, omit=omit, seed=seed)
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         """Every word that a policy or judge may read: types, wordings, numbers, reasons, and played episodes."""
@@ -177,8 +180,8 @@ class Alfworld:
     ) -> list[str]:
         """Up to `count` edits drawn by rule, as JSON texts, best first (`propose_edits`)."""
         game, rng = game_of(task.payload), random.Random(seed)
-        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, fields=self._edits)
-        return [edit.to_json() for edit in edits]
+        edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, keys=self._edits)
+        return [json.dumps(edit, sort_keys=True) for edit in edits]
 
     def proposal_prompt(self) -> ProposalPrompt:
         return EditPrompt(self._edits)
@@ -187,9 +190,7 @@ class Alfworld:
         """The verified child of `task`. Raises RejectedEdit with the reason."""
         parent = game_of(task.payload)
         try:
-            asked = parse_edit(edit)
-            if idle := sorted({*asked.withhold} & {*self._omitted}):
-                raise InvalidEdit(f"{idle[0]} is withheld, which env.omit_commands withholds from every task")
+            asked = parse_edit(edit, parent)
             child = apply_edit(parent, asked)
             plan_length = verify(child, parent=parent, root=game_of(root.payload), others=taken)
         except InvalidEdit as refused:
@@ -203,18 +204,9 @@ class Alfworld:
             parent_id=task.task_id,
             depth=task.depth + 1,
             created=created,
-            edit=asked.to_json(),
+            edit=json.dumps(asked, sort_keys=True),
             plan_length=plan_length,
         )
 
     def likeness(self, task: Task) -> str:
         return game_of(task.payload).likeness()
-
-    def proof(self, config: Config, ask: Ask | None) -> Proof:
-        from rla.envs.alfworld.textworld import EngineProof
-
-        return EngineProof(config)
-
-
-def _tables(task: Task, config: Config) -> FastGame:
-    return tables_of(task.payload, packaged=config.env.own.grammar == "packaged")

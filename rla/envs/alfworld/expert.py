@@ -1,11 +1,11 @@
-"""An expert that plays from text alone: it remembers what it reads and searches where objects usually are.
+"""An expert that plays from text alone: it remembers the observations and first searches the likely places.
 
 It sees observations and admissible commands, never the engine. It explores unknown places in the order of
 
     log(share(object type, receptacle type) / commands needed to look inside) + NOISE * Gumbel
 
 so that likely places come first and episodes still differ. In demonstrations a share of the actions is random; the
-expert reads their results like those of its own actions.
+expert reads their results as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rla.envs.views import Demonstration
 from rla.errors import UserError
 
 NOISE = 0.3  # of the Gumbel term; 0 explores by likelihood alone
-HINTED = 1000.0  # in place of the share, for a place that a hint names
+_HINTED = 1000.0  # in place of the share, for a place that a hint names
 
 _OPENABLE = frozenset(kind.lower() for kind in catalog.OPENABLE)
 _SEEN = re.compile(r"(?:On the|The) (\w+ \d+)(?:,| is open\. In it,) you see ([^.]*)\.")
@@ -51,7 +51,7 @@ def read_goal(text: str) -> tuple[Goal, frozenset[str]]:
 
 @dataclass(slots=True)
 class Memory:
-    """What has been read so far. `contents`: receptacles that were seen into. `shut`: those that were found closed."""
+    """The observations so far. `contents`: of receptacles that were seen into. `shut`: closed receptacles."""
 
     contents: dict[str, set[str]] = field(default_factory=dict)
     shut: set[str] = field(default_factory=set)
@@ -200,7 +200,7 @@ class Expert:
     def _like(self, kind: str, place: str) -> float:
         """How promising it is to look for a `kind` in `place`; drawn once per kind and place."""
         if (kind, place) not in self._appeal:
-            chance = HINTED if place in self._hinted else catalog.share(kind, _kind_of(place))
+            chance = _HINTED if place in self._hinted else catalog.share(kind, _kind_of(place))
             gumbel = -math.log(-math.log(self._rng.random() or 0.5))
             effort = 2 if _kind_of(place) in _OPENABLE else 1
             self._appeal[kind, place] = math.log(chance / effort) + NOISE * gumbel

@@ -5,7 +5,7 @@ ground facts and one of six goals. Costs (`(= ...)`) are dropped because nothing
 digits, `_` and `-`, which is checked on reading and on writing. `Layout` indexes the facts.
 
 A game file `game.tw-pddl` is JSON with the problem and a grammar, which holds the instruction. A task's payload is the
-JSON object {"problem": PDDL, "sentence", "verbs"}; "withheld" lists the withheld commands, if any, joined by ", ".
+JSON object {"problem": PDDL, "sentence", "verbs"}.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rla.store.records import content_id
 
 ENV = "alfworld"
 Fact = tuple[str, ...]
+Point = tuple[float, float, float]
 
 _TYPES = frozenset({"agent", "location", "receptacle", "object", "rtype", "otype"})
 _HEAD = re.compile(
@@ -40,7 +41,7 @@ _NAME_BYTES = (string.ascii_letters + string.digits + "_-" + string.whitespace).
 _SENTENCE = re.compile(r"[a-z0-9 ,.']+")
 _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*"Your task is to: ([^"]*)"')
 _PUT_TEMPLATE = re.compile(r'action\s+PutObject\s*\{\s*template\s*::\s*"(\w+) ')
-_BETWEEN = ", "  # withheld commands of a payload
+MANGLED = str.maketrans({"|": "_bar_", "+": "_plus_", "-": "_minus_", ".": "_dot_"})
 _NEVER_TARGETS = frozenset({"SinkBasin", "BathtubBasin", "Toaster"})
 
 
@@ -88,27 +89,12 @@ def parse_problem(text: str) -> PddlProblem:
 
 
 def _parse_objects(section: str) -> tuple[tuple[str, str], ...]:
-    if not _is_plain(section):
-        raise _refusal("its objects section holds signs other than letters, digits, '_' and '-'")
-    flat = section.split()
-    if len(flat) % 3 == 0 and set(flat[1::3]) == {"-"} and _TYPES.issuperset(flat[2::3]):
-        return tuple(zip(flat[::3], flat[2::3], strict=True))
-    # PDDL also lets several names share a type: "a b - object".
-    objects: list[tuple[str, str]] = []
-    pending: list[str] = []
-    words = iter(flat)
-    for word in words:
-        if word != "-":
-            pending.append(word)
-            continue
-        kind = next(words, "")
-        if kind not in _TYPES or not pending:
-            raise _refusal(f"its objects section has the type {kind!r}, expected one of {', '.join(sorted(_TYPES))}")
-        objects.extend((identifier, kind) for identifier in pending)
-        pending.clear()
-    if pending:
-        raise _refusal(f"the object {pending[0]} has no type")
-    return tuple(objects)
+    words = section.split()
+    if not _is_plain(section) or len(words) % 3 or {*words[1::3]} - {"-"} or not _TYPES.issuperset(words[2::3]):
+        raise _refusal(
+            f"its objects section is not a list of 'name - type' with types among {', '.join(sorted(_TYPES))}"
+        )
+    return tuple(zip(words[::3], words[2::3], strict=True))
 
 
 def _parse_facts(section: str) -> tuple[Fact, ...]:
@@ -128,6 +114,23 @@ def _is_plain(text: str) -> bool:
 
 def _refusal(reason: str) -> UserError:
     return UserError(f"not an ALFWorld problem: {reason}; give the pddl_problem of a pick-and-place game")
+
+
+def object_facts(identifier: str, kind: str, *, receptacle: str | None, location: str) -> list[Fact]:
+    """The facts of an object of type `kind`, except `canContain`."""
+    facts: list[Fact] = [("objectType", identifier, f"{kind}Type")]
+    if kind not in catalog.FIXED:
+        facts.append(("pickupable", identifier))
+    facts.extend((name, identifier) for name, types in catalog.CAPABILITIES.items() if kind in types)
+    if receptacle is not None:
+        facts.append(("inReceptacle", identifier, receptacle))
+    return [*facts, ("objectAtLocation", identifier, location)]
+
+
+def mangled(kind: str, point: Point, basin: str = "") -> str:
+    """ALFRED's id of a thing at `point`: `Sink|+01.00|+00.80|-00.25|SinkBasin` in the letters of PDDL."""
+    parts = [kind, *(f"{value:+06.2f}" for value in point), *([basin] if basin else [])]
+    return "|".join(parts).translate(MANGLED)
 
 
 def display_names(identifiers: Iterable[str]) -> dict[str, str]:
@@ -150,8 +153,8 @@ def display_names(identifiers: Iterable[str]) -> dict[str, str]:
 class Layout:
     """The facts of a problem by id. Type names are without "Type".
 
-    `names`: what the player sees. `homes`: the receptacles that an object is in at the start; in real scenes there can
-    be several (a pan on two burners). `inside`: the last of them, or the one that a search finds first.
+    `names`: as the player sees them. `homes`: the receptacles of an object at the start; in real scenes there can be
+    several (a pan on two burners). `inside`: the last of them, or the first that a search finds.
     """
 
     names: dict[str, str]
@@ -220,25 +223,21 @@ class Layout:
 
     def why_illegal(self, goal: Goal) -> str | None:
         """The first reason why an agent cannot be asked for `goal` here, None if it can. It may be true already."""
-        candidates = self.within_reach(goal.object_type)
-        if not candidates:
-            return f"there is no {goal.object_type} within reach in the scene"
-        if goal.kind is TaskKind.LOOK:
-            lamps = [i for i in self.inside if self.objects.get(i) == goal.target_type and self.flag("toggleable", i)]
-            return None if lamps else f"there is no {goal.target_type} standing in the scene that could be switched on"
-        if goal.target_type in _NEVER_TARGETS or not self.of_type(goal.target_type):
-            return f"there is no {goal.target_type} in the scene that could be a target"
-        if (goal.target_type, goal.object_type) not in self.can_contain:
-            return f"a {goal.target_type} cannot contain a {goal.object_type}"
+        item, target = goal.object_type, goal.target_type
+        candidates, treatment = self.within_reach(item), TREATMENTS.get(goal.kind)
         if len(candidates) < goal.needed:
-            return f"there is only one {goal.object_type} within reach in the scene"
-        if treatment := TREATMENTS.get(goal.kind):
-            if not any(self.flag(treatment.able, identifier) for identifier in candidates):
-                return f"a {goal.object_type} is not {treatment.able}"
-            if not self.of_type(treatment.device):
-                return f"there is no {treatment.device} in the scene"
-            if goal.target_type == treatment.device:
-                return f"the target of this kind of task may not be the {treatment.device} itself"
+            return f"there are not enough objects of type {item} within reach in the scene"
+        if goal.kind is TaskKind.LOOK:
+            lamps = [i for i in self.inside if self.objects.get(i) == target and self.flag("toggleable", i)]
+            return None if lamps else f"there is no {target} standing in the scene that could be switched on"
+        if target in _NEVER_TARGETS or not self.of_type(target):
+            return f"there is no {target} in the scene that could be a target"
+        if (target, item) not in self.can_contain:
+            return f"a {target} cannot contain a {item}"
+        if treatment and not any(self.flag(treatment.able, identifier) for identifier in candidates):
+            return f"a {item} is not {treatment.able}"
+        if treatment and (target == treatment.device or not self.of_type(treatment.device)):
+            return f"there is no {treatment.device} in the scene besides the target"
         return None
 
     def holds(self, goal: Goal) -> bool:
@@ -276,34 +275,25 @@ class Verbs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A problem with the instruction that states it ("put two newspaper in drawer.").
-
-    `withheld`: the commands that the game does not offer, sorted (see `engine`). Only edits withhold commands.
-    """
+    """A problem with the instruction that states it ("put two newspaper in drawer.")."""
 
     problem: PddlProblem
     sentence: str
     verbs: Verbs
-    withheld: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> Game:
         """The game in a `game.tw-pddl` file. Raises UserError if the file is missing or not an ALFWorld game."""
         try:
-            content = json.loads(path.read_bytes())
+            fields = json.loads(path.read_bytes())
+            problem = parse_problem(fields["pddl_problem"])
+            sentence, verbs = read_grammar(fields["grammar"])
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); give a game.tw-pddl file") from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: not an ALFWorld game, it is not JSON; give a game.tw-pddl file") from error
-        fields = content if isinstance(content, dict) else {}
-        grammar, text = fields.get("grammar"), fields.get("pddl_problem")
-        if not isinstance(grammar, str) or not isinstance(text, str):
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
-                f"{path}: not an ALFWorld game, it has no grammar and pddl_problem; give a game.tw-pddl file"
-            )
-        try:
-            problem = parse_problem(text)
-            sentence, verbs = read_grammar(grammar)
+                f"{path}: not an ALFWorld game, it is not JSON with grammar and pddl_problem; give a game.tw-pddl file"
+            ) from error
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         return cls(problem=problem, sentence=sentence, verbs=verbs)
@@ -311,15 +301,13 @@ class Game:
     def payload(self) -> str:
         """The JSON text that `game_of` reads back."""
         fields = {"problem": self.problem.pddl(), "sentence": self.sentence, "verbs": self.verbs.value}
-        if self.withheld:
-            fields["withheld"] = _BETWEEN.join(self.withheld)
         return json.dumps(fields, sort_keys=True)
 
     def digest(self) -> str:
-        """The identity of a game: objects, facts, goal, hint, verbs and withheld commands, not order or wording."""
+        """The identity of a game: objects, facts, goal, hint and verbs, not order or wording."""
         objects = sorted(" ".join(entry) for entry in self.problem.objects)
         facts = sorted(" ".join(fact) for fact in self.problem.facts)
-        return content_id(ENV, *self._asked(), self.verbs.value, "\n".join(objects), "\n".join(facts), *self.withheld)
+        return content_id(ENV, *self._asked(), self.verbs.value, "\n".join(objects), "\n".join(facts))
 
     def likeness(self) -> str:
         """Equal for games that ask the same in the same scene, whatever the ids of their objects.
@@ -338,7 +326,7 @@ class Game:
         label = {name: ",".join([*sorted(own.get(name, ())), place.get(name, "")]) for name in objects}
         kept = [fact for fact in self.problem.facts if fact[0] != "canContain"]
         facts = sorted(" ".join(label.get(part, part) for part in fact) for fact in kept)
-        return content_id("alike", *self._asked(), "\n".join(facts), *self.withheld)
+        return content_id("alike", *self._asked(), "\n".join(facts))
 
     def _asked(self) -> tuple[str, ...]:
         goal = self.problem.goal
@@ -346,25 +334,14 @@ class Game:
 
 
 @lru_cache(maxsize=512)
-def game_of(payload: str, *, packaged: bool = False) -> Game:
-    """The game in a task's payload, parsed once for all episodes; `packaged` replaces its verbs by "move X to Y".
-
-    Raises UserError if the payload is not an ALFWorld game.
-    """
+def game_of(payload: str) -> Game:
+    """The game in a task's payload, parsed once for all episodes. Raises UserError if it is not an ALFWorld game."""
     try:
         fields = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise UserError("the task's payload is not JSON; make or import the tasks again") from error
-    texts = isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
-    if not texts or not fields.keys() >= {"problem", "sentence", "verbs"} or fields["verbs"] not in set(Verbs):
-        raise UserError("the task's payload is not an ALFWorld game; make or import the tasks again")
-    withheld = fields.get("withheld", "")
-    return Game(
-        problem=parse_problem(fields["problem"]),
-        sentence=fields["sentence"],
-        verbs=Verbs.MOVE if packaged else Verbs(fields["verbs"]),
-        withheld=tuple(sorted(withheld.split(_BETWEEN))) if withheld else (),
-    )
+        problem, sentence, verbs = (fields[key] for key in ("problem", "sentence", "verbs"))
+        return Game(problem=parse_problem(problem), sentence=str(sentence), verbs=Verbs(verbs))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError("the task's payload is not an ALFWorld game; make or import the tasks again") from error
 
 
 def read_grammar(grammar: str) -> tuple[str, Verbs]:

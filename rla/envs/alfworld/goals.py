@@ -1,7 +1,7 @@
 """The six goals of ALFWorld: their PDDL formulas, the instructions that state them, and the hints of a task.
 
-A formula is parsed into nested tuples of tokens, its two type names are replaced by placeholders, and the result is
-looked up among the six known formulas. A formula of any other shape is rejected instead of being approximated.
+The two type names of a formula are replaced by placeholders, and its tokens are looked up among the six known formulas.
+A formula of any other shape is rejected instead of being approximated.
 
 Each kind of goal has two wordings. A hint appends one or two sentences, always rendered from facts: the place of an
 object at the start ("you can find a mug in cabinet 3.") and the steps ("to do this, take the mug, ..."). Instructions
@@ -11,12 +11,10 @@ consist of a-z, 0-9, space, comma and full stop.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
-
-_Form: TypeAlias = "str | tuple[_Form, ...]"
+from typing import NamedTuple
 
 
 class TaskKind(StrEnum):
@@ -30,7 +28,7 @@ class TaskKind(StrEnum):
     LOOK = "look_at_obj_in_light"
 
 
-class Treatment(NamedTuple):
+class _Treatment(NamedTuple):
     """A command on an object, the facts that allow and record it, and the receptacle type that it needs."""
 
     verb: str
@@ -40,9 +38,9 @@ class Treatment(NamedTuple):
 
 
 TREATMENTS = {
-    TaskKind.CLEAN: Treatment("clean", "cleanable", "isClean", "SinkBasin"),
-    TaskKind.HEAT: Treatment("heat", "heatable", "isHot", "Microwave"),
-    TaskKind.COOL: Treatment("cool", "coolable", "isCool", "Fridge"),
+    TaskKind.CLEAN: _Treatment("clean", "cleanable", "isClean", "SinkBasin"),
+    TaskKind.HEAT: _Treatment("heat", "heatable", "isHot", "Microwave"),
+    TaskKind.COOL: _Treatment("cool", "coolable", "isCool", "Fridge"),
 }
 
 _TREATED = """(exists (?r - receptacle) (exists (?o - object) (and ({able} ?o)
@@ -174,33 +172,18 @@ class Goal:
 def parse_goal(formula: str) -> Goal | None:
     """The goal that a PDDL formula states, None if it is not one of the six."""
     types = list(dict.fromkeys(_TYPE.findall(formula)))
-    if len(types) != 2:
-        return None
-    for object_type, target_type in (types, types[::-1]):
-        blanks = {object_type: "{object}Type", target_type: "{target}Type"}
-        kind = _KIND_OF.get(_parsed(_TYPE.sub(lambda found, blanks=blanks: blanks[found[1]], formula)))  # type: ignore[misc]
-        if kind is not None:
+    for object_type, target_type in (types, types[::-1]) if len(types) == 2 else ():
+        blanks = {f"{object_type}Type": "{object}Type", f"{target_type}Type": "{target}Type"}
+        if kind := _KIND_OF.get(_tokens(formula, blanks)):
             return Goal(kind, object_type, target_type)
     return None
 
 
-def _parsed(text: str) -> _Form | None:
-    """The one bracketed expression in `text` as nested tuples of tokens; None if the brackets do not match."""
-    stack: list[list[_Form]] = [[]]
-    for token in _TOKEN.findall(text):
-        if token == "(":
-            stack.append([])
-        elif token != ")":
-            stack[-1].append(token)
-        elif len(stack) > 1:
-            done = tuple(stack.pop())
-            stack[-1].append(done)
-        else:
-            return None
-    return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
+def _tokens(formula: str, blanks: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(blanks.get(token, token) for token in _TOKEN.findall(formula))
 
 
-_KIND_OF = {_parsed(f"(and {formula})"): kind for kind, formula in _FORMULAS.items()}
+_KIND_OF = {_tokens(f"(and {formula})", {}): kind for kind, formula in _FORMULAS.items()}
 
 
 def wordings() -> Iterator[str]:

@@ -5,69 +5,49 @@ searches by how often their types hold such an object in the training games. A "
 door costs one more command, which the plan length counts.
 
 A rule looks at a game and suggests one change, or None. Suggestions are neither proven nor known to help;
-`propose_edits` keeps those that are. A `Course` tells in which phase of a task its episodes ended, and `_RULES` which
+`propose_edits` keeps the good ones. A `Course` tells in which phase of a task its episodes ended, and `_RULES` which
 rules change that phase:
 
     finding   until an object of the goal's type has been seen     treating  until one was cleaned, heated or cooled
     taking    until one was picked up                              placing   until the end (LOOK: the lamp)
-
-Some rules keep goal and scene, and withhold commands or give them back:
-
-    easier   withhold ways to places that the task does not need, and `close` or `open` if no plan needs them; give back
-             the way to an object
-    harder   withhold the way to the objects found first or to one of several targets; give back commands that mislead
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rla.envs.alfworld.catalog import UNLIKELY, share
-from rla.envs.alfworld.edits import (
-    MAX_ITEMS,
-    OFFER_KEYS,
-    SCENE_KEYS,
-    Add,
-    Edit,
-    InvalidEdit,
-    MoveEdit,
-    apply_edit,
-    verify,
-)
-from rla.envs.alfworld.engine import GO, FastGame, withheld_place
+from rla.envs.alfworld.edits import EDIT_KEYS, MAX_ITEMS, Edit, InvalidEdit, apply_edit, verify
+from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.game import Game, Layout
 from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.envs.views import Course, Phase
 from rla.store.records import Direction
 
-HARDER, EASIER = Direction.HARDER, Direction.EASIER
+_HARDER, _EASIER = Direction.HARDER, Direction.EASIER
 FINDING, TAKING, TREATING, PLACING = "finding", "taking", "treating", "placing"
-TRIES_PER_EDIT = 10
+_TRIES_PER_EDIT = 10
 _LENGTH = {kind: 1 if kind in TREATMENTS else 2 * (kind is TaskKind.TWO) for kind in TaskKind}  # of shortest plans
 _PLACED = {TaskKind.LOOK: "getting light on the {item}", TaskKind.TWO: "getting both {item}s to a {target}"}
 
 
-def phases_of(goal: Goal) -> dict[str, str]:
-    """The phases of such a task in order, each with a description."""
-    found = {FINDING: f"finding a {goal.item}", TAKING: f"taking a {goal.item}"}
-    if goal.kind in TREATMENTS:
-        found[TREATING] = f"{TREATMENTS[goal.kind].verb}ing the {goal.item}"
-    return {**found, PLACING: goal.filled(_PLACED.get(goal.kind, "putting the {item} into a {target}"))}
-
-
 def game_course(goal: Goal, episodes: Sequence[Mapping[str, Any]]) -> Course:
     """The course of trajectories of one task, each with outcome, steps (observation, action), final_observation."""
-    names = phases_of(goal)
+    names = {FINDING: f"finding a {goal.item}", TAKING: f"taking a {goal.item}"}
+    if goal.kind in TREATMENTS:
+        names[TREATING] = f"{TREATMENTS[goal.kind].verb}ing the {goal.item}"
+    names[PLACING] = goal.filled(_PLACED.get(goal.kind, "putting the {item} into a {target}"))
     ended: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     spent: Counter[str] = Counter()
@@ -88,7 +68,7 @@ def game_course(goal: Goal, episodes: Sequence[Mapping[str, Any]]) -> Course:
 
 
 def _phases(goal: Goal, left: list[str], episode: Mapping[str, Any]) -> list[str]:
-    """The phase of each step, followed by the one that the episode ended in."""
+    """The phase of each step, followed by the last phase of the episode."""
     treat = TREATMENTS[goal.kind].verb if goal.kind in TREATMENTS else ""
     done = {
         FINDING: re.compile(rf"\b{re.escape(goal.item)} \d"),
@@ -109,14 +89,14 @@ def _phases(goal: Goal, left: list[str], episode: Mapping[str, Any]) -> list[str
 class View:
     """A game as the rules look at it.
 
-    `searched`: ids of the receptacles that can be reached, the likeliest place of the object first.
+    `searched`: ids of the receptacles, the likeliest place of the object first. `instances`: ids of the wanted objects.
     """
 
     goal: Goal
     hint: Hint
     layout: Layout
     searched: list[str]
-    withheld: frozenset[str] = frozenset()
+    instances: list[str]
 
     @classmethod
     def of(cls, game: Game) -> View:
@@ -127,20 +107,10 @@ class View:
             return share(goal.object_type, kind) if (kind, goal.object_type) in layout.can_contain else 0.0
 
         searched = sorted(layout.receptacles, key=likelihood, reverse=True)
-        if game.withheld:
-            tables = FastGame(game)
-            usable = {name for r, name in enumerate(tables.receptacles) if tables.usable(tables.start, r)}
-            searched = [place for place in searched if layout.names.get(place) in usable]
-        # An object in several receptacles counts as being in the one that the search comes upon first.
-        rank = {place: number for number, place in enumerate(searched)}
-        inside = {item: min(homes, key=lambda home: rank.get(home, len(rank))) for item, homes in layout.homes.items()}
-        return cls(goal, Hint.of(game.sentence), replace(layout, inside=inside), searched, frozenset(game.withheld))
-
-    @property
-    def instances(self) -> list[str]:
-        """Ids of the wanted objects that can be reached."""
-        found = self.layout.within_reach(self.goal.object_type)
-        return [item for item in found if self.layout.inside[item] in self.searched] if self.withheld else found
+        # An object in several receptacles counts as being in the first of them that the search finds.
+        inside = {item: min(homes, key=searched.index) for item, homes in layout.homes.items()}
+        layout = replace(layout, inside=inside)
+        return cls(goal, Hint.of(game.sentence), layout, searched, layout.within_reach(goal.object_type))
 
     def homes(self) -> list[str]:
         """Places for a wanted object except targets, in the order of the search."""
@@ -157,14 +127,9 @@ class View:
         early = self.searched[: max(1, len(self.searched) // 2)]
         return [place for place in early if not self.layout.closed(place) and self._fits(place)]
 
-    def moved(self, items: list[str], homes: list[str], rng: random.Random) -> tuple[MoveEdit, ...]:
+    def moves(self, items: Sequence[str], places: Sequence[str]) -> list[dict[str, str]]:
         names = self.layout.names
-        return tuple(MoveEdit(item=names[item], to=names[rng.choice(homes)]) for item in items)
-
-    def ways(self, places: list[str]) -> tuple[str, ...]:
-        """The ways to these places, one for each location."""
-        known = {self.layout.location.get(place): place for place in reversed(places)}
-        return tuple(sorted(GO + self.layout.names[place] for place in known.values()))
+        return [{"object": names[item], "to": names[place]} for item, place in zip(items, places, strict=True)]
 
     def effort(self, plan_length: int) -> int:
         """Commands of the plan plus receptacles looked into before enough instances are found."""
@@ -176,11 +141,11 @@ class View:
     def usual(self, edit: Edit) -> bool:
         """Whether all receptacles that `edit` puts objects into, or asks for, hold such objects in training games."""
         layout, ids = self.layout, self.layout.ids
-        pairs = [(layout.objects[ids[move.item]], move.to) for move in edit.moves]
-        pairs += [(add.object_type, add.to) for add in edit.adds]
+        pairs = [(layout.objects[ids[move["object"]]], move["to"]) for move in edit.get("move", ())]
+        pairs += [(add["object_type"], add["to"]) for add in edit.get("add", ())]
         placed = [(item, layout.receptacles[ids[place]]) for item, place in pairs]
-        if edit.goal is not None and edit.goal.kind is not TaskKind.LOOK:
-            placed.append((edit.goal.object_type, edit.goal.target_type))
+        if "goal" in edit and edit["goal"]["kind"] != TaskKind.LOOK:
+            placed.append((edit["goal"]["object_type"], edit["goal"]["target_type"]))
         return all(share(item, place) > UNLIKELY for item, place in placed)
 
     def _fits(self, place: str) -> bool:
@@ -188,7 +153,7 @@ class View:
         return kind != self.goal.target_type and (kind, self.goal.object_type) in self.layout.can_contain
 
 
-Rule = Callable[[View, random.Random], Edit | None]
+_Rule = Callable[[View, random.Random], Edit | None]
 
 
 def elsewhere(view: View, rng: random.Random) -> Edit | None:
@@ -196,17 +161,14 @@ def elsewhere(view: View, rng: random.Random) -> Edit | None:
     if len(view.instances) > MAX_ITEMS or not (homes := view.homes()):
         return None
     weights = [share(view.goal.object_type, view.layout.receptacles[place]) for place in homes]
-    drawn = rng.choices(homes, weights, k=len(view.instances))
-    names = view.layout.names
-    pairs = zip(view.instances, drawn, strict=True)
-    return Edit(moves=tuple(MoveEdit(item=names[item], to=names[place]) for item, place in pairs))
+    return {"move": view.moves(view.instances, rng.choices(homes, weights, k=len(view.instances)))}
 
 
 def _hide(view: View, rng: random.Random) -> Edit | None:
     """Move all instances to places late in the search."""
     if len(view.instances) > MAX_ITEMS or not (homes := view.late()):
         return None
-    return Edit(moves=view.moved(view.instances, homes, rng))
+    return {"move": view.moves(view.instances, [rng.choice(homes) for _ in view.instances])}
 
 
 def _hide_few(view: View, rng: random.Random) -> Edit | None:
@@ -215,8 +177,8 @@ def _hide_few(view: View, rng: random.Random) -> Edit | None:
     if not 1 <= len(view.instances) - needed <= MAX_ITEMS or not homes:
         return None
     shuffled = rng.sample(view.instances, len(view.instances))
-    moves = view.moved(shuffled[:needed], homes, rng)
-    return Edit(moves=moves, removes=tuple(view.layout.names[item] for item in shuffled[needed:]))
+    moves = view.moves(shuffled[:needed], [rng.choice(homes) for _ in range(needed)])
+    return {"move": moves, "remove": [{"object": view.layout.names[item]} for item in shuffled[needed:]]}
 
 
 def _thin(view: View, rng: random.Random) -> Edit | None:
@@ -225,7 +187,7 @@ def _thin(view: View, rng: random.Random) -> Edit | None:
     if spare < 1:
         return None
     gone = rng.sample(view.instances, min(spare, MAX_ITEMS))
-    return Edit(removes=tuple(view.layout.names[item] for item in gone))
+    return {"remove": [{"object": view.layout.names[item]} for item in gone]}
 
 
 def _other_kind(view: View, rng: random.Random, *, sign: int) -> Edit | None:
@@ -234,7 +196,7 @@ def _other_kind(view: View, rng: random.Random, *, sign: int) -> Edit | None:
     goals = [goal for kind in kinds for goal in view.layout.legal_goals(kind)]
     goals = [goal for goal in goals if goal.object_type == view.goal.object_type]
     same = [goal for goal in goals if goal.target_type == view.goal.target_type]
-    return Edit(goal=rng.choice(same or goals)) if goals else None
+    return {"goal": asdict(rng.choice(same or goals))} if goals else None
 
 
 def _other_goal(view: View, rng: random.Random, *, kept: Sequence[str] = ()) -> Edit | None:
@@ -246,23 +208,23 @@ def _other_goal(view: View, rng: random.Random, *, kept: Sequence[str] = ()) -> 
         for goal in view.layout.legal_goals(kind)
         if goal != now and all(getattr(goal, name) == getattr(now, name) for name in kept)
     ]
-    return Edit(goal=rng.choice(goals)) if goals else None
+    return {"goal": asdict(rng.choice(goals))} if goals else None
 
 
 def _tell_less(view: View, rng: random.Random) -> Edit | None:
     less = {Hint.WHERE_AND_HOW: (Hint.HOW, Hint.WHERE, Hint.NONE), Hint.WHERE: (Hint.NONE,), Hint.HOW: (Hint.NONE,)}
-    return Edit(hint=rng.choice(less[view.hint])) if view.hint in less else None
+    return {"hint": rng.choice(less[view.hint])} if view.hint in less else None
 
 
 def _tell_more(view: View, rng: random.Random) -> Edit | None:
     both = (Hint.WHERE_AND_HOW,)
     more = {Hint.NONE: (Hint.WHERE, Hint.HOW, *both), Hint.WHERE: both, Hint.HOW: both}
-    return Edit(hint=rng.choice(more[view.hint])) if view.hint in more else None
+    return {"hint": rng.choice(more[view.hint])} if view.hint in more else None
 
 
 def _tell(view: View, rng: random.Random, *, where: bool = False, how: bool = False) -> Edit | None:
     hint = Hint.telling(where=where or view.hint.tells_where, how=how or view.hint.tells_how)
-    return None if hint is view.hint else Edit(hint=hint)
+    return None if hint is view.hint else {"hint": hint}
 
 
 def _expose(view: View, rng: random.Random) -> Edit | None:
@@ -270,7 +232,8 @@ def _expose(view: View, rng: random.Random) -> Edit | None:
     homes, needed = view.early(), view.goal.needed
     if not homes or len(view.instances) < needed:
         return None
-    return Edit(moves=view.moved(rng.sample(view.instances, needed), homes, rng))
+    items = rng.sample(view.instances, needed)
+    return {"move": view.moves(items, [rng.choice(homes) for _ in items])}
 
 
 def _multiply(view: View, rng: random.Random) -> Edit | None:
@@ -278,7 +241,7 @@ def _multiply(view: View, rng: random.Random) -> Edit | None:
     if not (homes := view.early()):
         return None
     to = view.layout.names[rng.choice(homes)]
-    return Edit(adds=(Add(object_type=view.goal.object_type, to=to, count=rng.randint(1, 2)),))
+    return {"add": [{"object_type": view.goal.object_type, "to": to, "count": rng.randint(1, 2)}]}
 
 
 def _decoy(view: View, rng: random.Random) -> Edit | None:
@@ -293,7 +256,7 @@ def _decoy(view: View, rng: random.Random) -> Edit | None:
     if hidden is None or not homes or not kinds:
         return None
     kind, to = rng.choice(kinds), view.layout.names[rng.choice(homes)]
-    return replace(hidden, adds=(Add(object_type=kind, to=to, count=rng.randint(1, 2)),))
+    return {**hidden, "add": [{"object_type": kind, "to": to, "count": rng.randint(1, 2)}]}
 
 
 def _clear(view: View, rng: random.Random) -> Edit | None:
@@ -302,107 +265,43 @@ def _clear(view: View, rng: random.Random) -> Edit | None:
     if shown is None:
         return None
     layout, wanted = view.layout, view.goal.object_type
-    places = {layout.ids[move.to] for move in shown.moves}
+    places = {layout.ids[move["to"]] for move in shown["move"]}
     gone = [
-        layout.names[item]
+        {"object": layout.names[item]}
         for item, place in layout.inside.items()
         if place in places and item in layout.names and layout.movable(item) and layout.objects[item] != wanted
     ]
-    return replace(shown, removes=tuple(gone[:MAX_ITEMS])) if gone else None
-
-
-def _bar_needless(view: View, rng: random.Random) -> Edit | None:
-    """Withhold ways to places that hold no instance, are no target and treat nothing."""
-    goal, layout = view.goal, view.layout
-    needed = {layout.inside[item] for item in view.instances}
-    if goal.kind is TaskKind.LOOK:
-        needed |= {place for item, place in layout.inside.items() if layout.objects.get(item) == goal.target_type}
-    else:
-        needed.update(layout.of_type(goal.target_type))
-    if goal.kind in TREATMENTS:
-        needed.update(layout.of_type(TREATMENTS[goal.kind].device))
-    kept = {layout.location.get(place) for place in needed}
-    spare = [place for place in view.searched if layout.location.get(place) not in kept]
-    if not spare:
-        return None
-    drawn = rng.sample(spare, rng.randint(1, min(len(spare), MAX_ITEMS)))
-    return Edit(withhold=view.ways(drawn))
-
-
-def _withhold(view: View, rng: random.Random, *, kind: str) -> Edit | None:
-    return None if kind in view.withheld else Edit(withhold=(kind,))
-
-
-def _bar_first(view: View, rng: random.Random) -> Edit | None:
-    """Withhold the ways to the instances that are found first, but leave as many as are needed."""
-    needed = view.goal.needed
-    order = sorted(view.instances, key=lambda item: view.searched.index(view.layout.inside[item]))
-    if len(order) <= needed:
-        return None
-    count = rng.randint(1, min(len(order) - needed, MAX_ITEMS))
-    return Edit(withhold=view.ways(list(dict.fromkeys(view.layout.inside[item] for item in order[:count]))))
-
-
-def _bar_target(view: View, rng: random.Random) -> Edit | None:
-    """Withhold the way to one of several targets."""
-    targets = [place for place in view.searched if view.layout.receptacles[place] == view.goal.target_type]
-    return Edit(withhold=view.ways([rng.choice(targets)])) if len(targets) > 1 else None
-
-
-def _give_any(view: View, rng: random.Random) -> Edit | None:
-    return Edit(give=(rng.choice(sorted(view.withheld)),)) if view.withheld else None
-
-
-def _give_way(view: View, rng: random.Random) -> Edit | None:
-    """Give back the way to a place that holds an instance."""
-    layout = view.layout
-    items = layout.within_reach(view.goal.object_type)
-    places = {layout.names[place] for item in items for place in layout.homes[item]}
-    ways = sorted(command for command in view.withheld if withheld_place(command) in places)
-    return Edit(give=(rng.choice(ways),)) if ways else None
+    return {**shown, "remove": gone[:MAX_ITEMS]} if gone else None
 
 
 _longer, _shorter = partial(_other_kind, sign=1), partial(_other_kind, sign=-1)
 _other_object = partial(_other_goal, kept=("kind", "target_type"))
 _other_target = partial(_other_goal, kept=("kind", "object_type"))
-_other: tuple[Rule, ...] = (_other_object, _other_target, _other_goal)
+_other: tuple[_Rule, ...] = (_other_object, _other_target, _other_goal)
 _tell_where, _tell_how = partial(_tell, where=True), partial(_tell, how=True)
-_no_closing, _no_opening = partial(_withhold, kind="close"), partial(_withhold, kind="open")
 
-# Per direction and phase ("": all phases) the rules that change goal, scene or hint, and those that change the offer.
-_RULES: dict[tuple[Direction, str], tuple[tuple[Rule, ...], tuple[Rule, ...]]] = {
-    (HARDER, ""): (
-        (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *_other),
-        (_bar_first, _bar_target, _give_any),
-    ),
-    (HARDER, FINDING): ((_other_object, elsewhere, _hide, _hide_few, _decoy, _thin), (_bar_first, _give_any)),
-    (HARDER, TAKING): ((_other_object, _decoy, _thin, _tell_less), (_bar_first,)),
-    (HARDER, TREATING): ((_other_object, _tell_less, _longer), (_bar_first, _bar_target)),
-    (HARDER, PLACING): ((_other_target, _longer, _tell_less), (_bar_target, _give_any)),
-    (EASIER, ""): (
-        (_expose, _clear, _multiply, _shorter, _tell_more, *_other),
-        (_bar_needless, _bar_needless, _no_closing, _no_opening, _give_way),
-    ),
-    (EASIER, FINDING): ((_other_object, _tell_where, _expose, _multiply), (_bar_needless, _give_way)),
-    (EASIER, TAKING): ((_other_object, _tell_how, _clear, _multiply), (_bar_needless, _no_closing)),
-    (EASIER, TREATING): ((_other_object, _tell_how, _shorter), (_bar_needless, _no_opening)),
-    (EASIER, PLACING): ((_other_target, _tell_how, _shorter), (_bar_needless, _no_opening)),
+# The rules per direction and phase ("": all phases).
+_RULES: dict[tuple[Direction, str], tuple[_Rule, ...]] = {
+    (_HARDER, ""): (elsewhere, _hide, _hide_few, _decoy, _thin, _longer, _tell_less, *_other),
+    (_HARDER, FINDING): (_other_object, elsewhere, _hide, _hide_few, _decoy, _thin),
+    (_HARDER, TAKING): (_other_object, _decoy, _thin, _tell_less),
+    (_HARDER, TREATING): (_other_object, _tell_less, _longer),
+    (_HARDER, PLACING): (_other_target, _longer, _tell_less),
+    (_EASIER, ""): (_expose, _clear, _multiply, _shorter, _tell_more, *_other),
+    (_EASIER, FINDING): (_other_object, _tell_where, _expose, _multiply),
+    (_EASIER, TAKING): (_other_object, _tell_how, _clear, _multiply),
+    (_EASIER, TREATING): (_other_object, _tell_how, _shorter),
+    (_EASIER, PLACING): (_other_target, _tell_how, _shorter),
 }
-
-
-def _rules(direction: Direction, phase: str, fields: AbstractSet[str]) -> tuple[Rule, ...]:
-    """The rules that may propose edits with these keys."""
-    scene, offer = _RULES.get((direction, phase), ((), ()))
-    return (() if SCENE_KEYS.isdisjoint(fields) else scene) + (() if OFFER_KEYS.isdisjoint(fields) else offer)
 
 
 class _Rank(NamedTuple):
     """The order of the edits of a game, least first."""
 
     hint: bool  # a changed scene changes for every agent, a hint only for one that heeds it
-    unusual: bool  # an agent that learns where objects never are is misled elsewhere
+    unusual: bool  # an agent that learns unusual places is misled in other tasks
     other_kind: bool  # otherwise the pool drifts to kinds with short plans
-    other_scene: bool  # a scene that was made easy no longer teaches what is hard in it
+    other_scene: bool  # a scene that was made easy no longer teaches the hard part
     other_phase: bool
     effort: int  # a task that is never won has far to go, and a long search is never won
 
@@ -414,12 +313,12 @@ def propose_edits(
     rng: random.Random,
     count: int,
     focus: str = "",
-    fields: AbstractSet[str] = SCENE_KEYS,
+    keys: AbstractSet[str] = EDIT_KEYS,
 ) -> list[Edit]:
     """At most `count` edits of `game`, all proven by `verify`, that shift its effort in `direction`, best first.
 
-    `focus` is a phase: its rules draw the first half. `fields` are the keys that an edit may have. If effort and hints
-    stay the same, the game that withholds more counts as the easier one. Raises InvalidEdit if `game` has no plan.
+    `focus` is a phase: its rules draw the first half. `keys`: the keys that an edit may have. If the effort stays the
+    same, a hint makes a game easier. Raises InvalidEdit if `game` has no plan.
     """
     asked, view = Direction(direction), View.of(game)
     plan = solve(FastGame(game))
@@ -427,14 +326,14 @@ def propose_edits(
         raise InvalidEdit("the game to change has no plan itself")
     before = view.effort(len(plan))
     found: dict[str, tuple[_Rank, Edit]] = {}
-    first, rules = _rules(asked, focus, fields) if focus else (), _rules(asked, "", fields)
+    first, rules = _RULES.get((asked, focus), ()) if focus else (), _RULES[asked, ""]
     halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
     for drawn_by, most, other in halves:
-        for edit in _draws(view, drawn_by, rng, tries=TRIES_PER_EDIT * count // len(halves)):
+        for edit in _draws(view, drawn_by, rng, tries=_TRIES_PER_EDIT * count // len(halves)):
             if len(found) == most:
                 break
-            text = edit.to_json()
-            if text in found or not fields >= edit.fields().keys():
+            text = json.dumps(edit, sort_keys=True)
+            if text in found or not keys >= edit.keys():
                 continue
             try:
                 child = apply_edit(game, edit)
@@ -442,15 +341,15 @@ def propose_edits(
             except InvalidEdit:
                 continue
             told = Hint.of(child.sentence).told - view.hint.told
-            shift = (after - before, -told, len(game.withheld) - len(child.withheld))
-            if shift > (0, 0, 0) if asked is HARDER else shift < (0, 0, 0):
+            shift = (after - before, -told)
+            if shift > (0, 0) if asked is _HARDER else shift < (0, 0):
                 kept = child.problem.goal.kind is view.goal.kind
-                scene = bool(edit.moves or edit.adds or edit.removes)
+                scene = not edit.keys().isdisjoint({"move", "add", "remove"})
                 found[text] = _Rank(told != 0, not view.usual(edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
 
 
-def _draws(view: View, rules: tuple[Rule, ...], rng: random.Random, *, tries: int) -> Iterator[Edit]:
+def _draws(view: View, rules: tuple[_Rule, ...], rng: random.Random, *, tries: int) -> Iterator[Edit]:
     for _ in range(tries):
         if edit := rng.choice(rules)(view, rng):
             yield edit

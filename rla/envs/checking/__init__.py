@@ -3,8 +3,8 @@
     findings = check_environment(environment("guess-number"), config, episodes=4, seed=0)
 
 Every finding is about one sentence of the contract. The environment is played with random and hostile actions, and each
-optional protocol that it implements is checked (`rla.envs.protocols`). `Imports` and `Exports` are not, because they
-need files; `Probes` and `Proves` are not, because they are slow.
+optional protocol that it implements is checked (`rla.envs.protocols`). `Imports` is not, because it
+needs files; `Probes` and `Proves` are not, because they are slow.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from rla.adaptation.acceptance import TaskVerdict, Verdict, judge_pending, verdict
@@ -69,7 +71,7 @@ def test_pending_tasks_get_one_row_each_and_an_unplayed_one_is_rejected() -> Non
         alpha_low=0.2,
         alpha_high=0.8,
     )
-    assert first.row() == {
+    assert asdict(first) == {
         "task_id": "t1",
         "parent_id": "s1",
         "slot": "s1",
@@ -93,7 +95,7 @@ def test_pending_tasks_get_one_row_each_and_an_unplayed_one_is_rejected() -> Non
         "root_expert_success": None,
         "root_expert_steps": None,
     }
-    assert to_table("verdicts", [first.row(), second.row()]).num_rows == 2
+    assert to_table("verdicts", [asdict(first), asdict(second)]).num_rows == 2
     assert (second.accepted, second.rollouts, second.reason) == (False, 0, "no rollout finished")
 
 

@@ -1,4 +1,4 @@
-"""Curation by pass rates: which tasks are dropped, and which bucket a rate is in."""
+"""Curation by pass rates: which tasks are dropped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.adaptation.pools import bucket_of, curated_pool
+from rla.adaptation.selection import curated_pool
 from rla.errors import UserError
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import task, trajectory
@@ -30,28 +30,11 @@ def shard(folder: Path, won: dict[str, str]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("rate", "bucket"),
-    [
-        (0.0, None),
-        (0.125, "hard"),
-        (0.25, "hard"),
-        (0.26, "medium"),
-        (0.74, "medium"),
-        (0.75, "easy"),
-        (0.875, "easy"),
-        (1.0, None),
-    ],
-)
-def test_the_bucket_of_a_rate(rate: float, bucket: str | None) -> None:
-    assert bucket_of(rate) == bucket
-
-
 def test_rates_are_of_episodes_that_did_not_fail(tmp_path: Path) -> None:
     folder = shard(tmp_path / "t", {"a": "++-x", "b": "--", "c": "xx"})
     kept, counts = curated_pool([task(name) for name in "abc"], folder)
     assert [one.task_id for one in kept] == ["a"]
-    assert (counts["measured"], counts["unmeasured"], counts["medium"], counts["never_won"]) == (2, 1, 1, 1)
+    assert counts == {"unmeasured": 1, "never_won": 1, "always_won": 0, "kept": 1}
 
 
 def test_a_pool_is_curated_and_counted(tmp_path: Path) -> None:
@@ -59,10 +42,7 @@ def test_a_pool_is_curated_and_counted(tmp_path: Path) -> None:
     tasks = [task(name) for name in "abcde"]
     kept, counts = curated_pool(tasks, folder)
     assert [one.task_id for one in kept] == ["a", "d"]
-    assert counts == {
-        **{"unmeasured": 1, "measured": 4, "never_won": 1, "always_won": 1},
-        **{"easy": 0, "medium": 1, "hard": 1},
-    }
+    assert counts == {"unmeasured": 1, "never_won": 1, "always_won": 1, "kept": 2}
 
 
 def test_a_shard_of_other_tasks_is_refused(tmp_path: Path) -> None:

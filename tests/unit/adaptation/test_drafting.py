@@ -199,12 +199,12 @@ def test_a_model_that_does_not_think_is_asked_once() -> None:
     [
         ("", "not a JSON object"),
         ("I would rather not.", "not a JSON object"),
-        ('{"goal": "win"}', "goal is not a JSON object"),
-        ('{"remove": [{"object": "mug 1) (won"}]}', "not a name"),
-        ('{"add": [{"object_type": "../../etc", "to": "desk 1", "count": 1}]}', "not a type of the catalogue"),
+        ('{"goal": "win"}', "goal breaks the rule 'type'"),
+        ('{"remove": [{"object": "mug 1) (won"}]}', "remove.0.object breaks the rule 'enum'"),
+        ('{"add": [{"object_type": "../x", "to": "desk 1", "count": 1}]}', "add.0.object_type breaks the rule 'enum'"),
         (HOSTILE, "not a JSON object"),
-        ('{"hint": "' + HOSTILE.replace("\n", "") + '"}', "hint is not one of"),
-        ('{"hint": NaN}', "hint is not one of"),
+        ('{"hint": "' + HOSTILE.replace("\n", "") + '"}', "hint breaks the rule 'enum'"),
+        ('{"hint": NaN}', "not a whole number"),
         ("x" * 5000, "cut at adaptation.llm.max_tokens"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla.adaptation.drafting import Counted, added, edit_kind, edit_tally
+from rla.adaptation.drafting import added, edit_kind, edit_tally
 
 FIELDS = ("goal", "hint", "move", "remove")
 
@@ -30,9 +30,9 @@ def test_the_kind_is_what_the_edit_changes(edit: str | None, kind: str) -> None:
 def test_counts_by_direction_and_kind_add_up() -> None:
     first = edit_tally(
         [
-            Counted("harder", '{"hint": "none"}', {"proposed": True, "valid": True}),
-            Counted("harder", '{"hint": "how"}', {"proposed": True, "valid": False}),
-            Counted("easier", "?", {"proposed": True, "valid": False}),
+            ("harder", '{"hint": "none"}', {"proposed": True, "valid": True}),
+            ("harder", '{"hint": "how"}', {"proposed": True, "valid": False}),
+            ("easier", "?", {"proposed": True, "valid": False}),
         ],
         fields=FIELDS,
     )
@@ -40,6 +40,6 @@ def test_counts_by_direction_and_kind_add_up() -> None:
         "easier": {"unreadable": {"proposed": 1, "valid": 0}},
         "harder": {"hint": {"proposed": 2, "valid": 1}},
     }
-    second = edit_tally([Counted("harder", '{"hint": "how"}', {"accepted": True})], fields=FIELDS)
+    second = edit_tally([("harder", '{"hint": "how"}', {"accepted": True})], fields=FIELDS)
     assert added([first, second])["harder"] == {"hint": {"proposed": 2, "valid": 1, "accepted": 1}}
     assert added([]) == {}

@@ -65,11 +65,3 @@ def test_candidates_of_another_pool_are_refused() -> None:
     stale = pending("a", task_id="a2", parent_id="a1")
     with pytest.raises(UserError, match="parent of task a2 is not in slot a"):
         next_pool([task("a")], [stale], [verdict_on(stale, accepted=True)])
-
-
-def test_two_tasks_for_one_slot_are_refused() -> None:
-    twins = [pending("a", task_id="a1"), pending("a", task_id="a2")]
-    with pytest.raises(UserError, match="two tasks were accepted for slot a"):
-        next_pool([task("a")], twins, [verdict_on(twin, accepted=True) for twin in twins])
-    with pytest.raises(UserError, match="a slot holds two tasks"):
-        next_pool([task("a"), task("a", task_id="other")], [], [])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rla.envs.alfworld.labels import REASONS as HOUSEHOLD
+from rla.envs.alfworld.solver import REASONS as HOUSEHOLD
 from rla.envs.chat_prompts import (
     ChatJudge,
     PlainJudge,

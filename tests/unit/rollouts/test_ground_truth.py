@@ -123,7 +123,7 @@ def test_what_only_the_metrics_depend_on_does_not_make_the_rewards_others(tmp_pa
     folder = make_run(tmp_path, [])
     metrics(folder)
     manifest = (folder / "1/rewards/policy" / MANIFEST).read_bytes()
-    other = metrics(folder, "--set", "env.own.grammar=packaged")  # no --overwrite, and nothing is refused
+    other = metrics(folder, "--set", "env.omit_commands=[help]")  # no --overwrite, and nothing is refused
     assert (folder / "1/rewards/policy" / MANIFEST).read_bytes() == manifest
     assert other["episodes"] == 1
 

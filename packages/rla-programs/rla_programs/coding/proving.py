@@ -36,9 +36,6 @@ UNPROVEN = "no language model is there to write independent solutions"
 class CodingProof:
     """`rla.envs.protocols.Proof`. `ask` and `prompt`: request programs for a statement, and parse them."""
 
-    proven_in: tuple[str, ...] = ()
-    remark = ""
-
     def __init__(self, runner: Runner, config: CodingParams, *, prompt: PolicyPrompt, ask: Ask | None) -> None:
         self._runner, self._config = runner, config
         self._prompt, self._ask = prompt, ask

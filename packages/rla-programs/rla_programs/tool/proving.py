@@ -44,9 +44,6 @@ class ProgramRunner(Caller, Protocol):
 class AnswerProof:
     """`rla.envs.protocols.Proof`. `caller` is closed with the proof."""
 
-    proven_in: tuple[str, ...] = ()
-    remark = ""
-
     def __init__(self, caller: ProgramRunner, *, ask: Ask | None, solvers: int, agreement: float) -> None:
         self._caller, self._ask = caller, ask
         self._solvers, self._agreement = solvers, agreement

@@ -111,9 +111,6 @@ async def proven_once_more(
 class StepsProof:
     """`rla.envs.protocols.Proof`: an episode has enough steps for the expert."""
 
-    proven_in: tuple[str, ...] = ()
-    remark = ""
-
     def __init__(self, *, max_steps: int) -> None:
         self._max_steps = max_steps
 

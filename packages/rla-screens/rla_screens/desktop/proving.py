@@ -62,9 +62,6 @@ class DesktopProof:
     instruction have changed, and it remains to show that doing nothing does not win.
     """
 
-    proven_in: tuple[str, ...] = ("desktop",)
-    remark = ""
-
     def __init__(self, own: DesktopParams, *, max_steps: int, threshold: float) -> None:
         self._service = DesktopService(own)
         self._max_steps, self._threshold = max_steps, threshold

@@ -40,7 +40,7 @@ PLACES += ("warm_start.conversations", "env.own.test_path")
 class Arm:
     """One arm. `changes` are the params that differ from the shared ones, nested as in params.yaml.
 
-    `curated`: the arm trains on those tasks that its start sometimes solves (`rla.adaptation.pools`). `own_tasks`:
+    `curated`: the arm trains on those tasks that its start sometimes solves (`rla.adaptation.selection`). `own_tasks`:
     its changes of `tasks` apply only to the tasks that it trains on, and it shares the start of arms without these
     changes. `against`: the arm that it is compared with; empty: the design's baseline.
     """

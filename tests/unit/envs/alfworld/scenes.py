@@ -7,9 +7,11 @@ location 5: fridge 1 (door, shut)  location 6: sidetable 1 (desklamp 1)
 location 9: the agent; nothing stands there
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from rla.envs.alfworld.game import Game, PddlProblem, Verbs
+from rla.envs.alfworld.game import Game, PddlProblem, Verbs, game_of
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.store.records import Task
@@ -108,3 +110,13 @@ def drawn(kind: TaskKind, room: str = "") -> Task:
     """A built-in task of this kind, in this room if one is given."""
     tasks = builtin_tasks(seed=8, scenes=9, tasks_per_scene=1, size="small", kinds=[kind.value])
     return next(task for task in tasks if task.scene.startswith(room))
+
+
+def write_game(place: Path, task: Task) -> None:
+    """The task as a `game.tw-pddl` of the folder `place`, without the grammar that only the stock engine reads."""
+    game = game_of(task.payload)
+    grammar = f'action PutObject {{ template :: "{game.verbs} {{o}}" }} '
+    grammar += f'"task": [ {{ "rhs" : "Your task is to: {game.sentence}" }} ]'
+    place.mkdir(parents=True)
+    content = {"pddl_problem": game.problem.pddl(), "grammar": grammar, "solvable": True}
+    (place / "game.tw-pddl").write_text(json.dumps(content))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.proposals import game_course, phases_of
+from rla.envs.alfworld.proposals import game_course
 from rla.envs.views import Course
 from rla.store.records import Direction
 
@@ -65,5 +65,6 @@ def test_without_episodes_there_is_nothing_to_say() -> None:
 
 
 def test_only_treatments_have_a_phase_of_their_own() -> None:
-    assert list(phases_of(Goal(TaskKind.LOOK, "Book", "DeskLamp"))) == ["finding", "taking", "placing"]
-    assert phases_of(Goal(TaskKind.COOL, "Pan", "Shelf"))["treating"] == "cooling the pan"
+    look, cool = Goal(TaskKind.LOOK, "Book", "DeskLamp"), Goal(TaskKind.COOL, "Pan", "Shelf")
+    assert [phase.name for phase in game_course(look, []).phases] == ["finding", "taking", "placing"]
+    assert game_course(cool, []).phases[2].about == "cooling the pan"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rla.envs.alfworld.catalog import TYPES
-from rla.envs.alfworld.edits import Add, Edit, InvalidEdit, MoveEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.edits import Edit, InvalidEdit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
@@ -22,6 +22,10 @@ from . import scenes
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "schemas" / "edit.schema.json").read_text())
 GOAL = {"kind": "pick_and_place_simple", "object_type": "Mug", "target_type": "Desk"}
+
+
+def asking(kind: TaskKind, item: str, target: str) -> Edit:
+    return {"goal": {"kind": kind, "object_type": item, "target_type": target}}
 
 
 def games(size: str = "tiny", count: int = 12) -> list[Game]:
@@ -46,44 +50,51 @@ KITCHEN = game_of_kind(TaskKind.CLEAN, "kitchen")
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit(goal=Goal(TaskKind.HEAT, "Egg", "Fridge")),
-        Edit(moves=(MoveEdit(item="mug 1", to="desk 2"), MoveEdit(item="pen 3", to="drawer 10"))),
-        Edit(adds=(Add(object_type="CD", to="safe 1", count=4),), removes=("book 1",), hint=Hint.WHERE),
-        Edit(hint=Hint.NONE),
+        asking(TaskKind.HEAT, "Egg", "Fridge"),
+        {"move": [{"object": "mug 1", "to": "fridge 1"}, {"object": "knife 1", "to": "sinkbasin 1"}]},
+        {
+            "add": [{"object_type": "CD", "to": "cabinet 1", "count": 4}],
+            "remove": [{"object": "apple 1"}],
+            "hint": Hint.WHERE,
+        },
+        {"hint": Hint.NONE},
     ],
 )
 def test_edits_survive_their_json_and_fit_the_schema(edit: Edit) -> None:
-    assert parse_edit(edit.to_json()) == edit
-    jsonschema.validate(json.loads(edit.to_json()), SCHEMA)
+    assert parse_edit(json.dumps(edit), scenes.game()) == edit
+    jsonschema.validate(edit, SCHEMA)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("not json", "not a JSON object"),
-        ("[]", "not a JSON object"),
-        ("{}", "changes nothing"),
+        ("[]", "the edit breaks the rule 'type'"),
+        ("{}", "the edit breaks the rule 'minProperties'"),
         ('{"hint": "none", "hint": "how"}', "twice"),
-        ('{"shell": "rm"}', "other keys"),
-        ('{"hint": "be brave"}', "hint is not one of"),
-        (json.dumps({"goal": {**GOAL, "object_type": "Mug) (isClean"}}), "not a type"),
-        (json.dumps({"goal": {**GOAL, "object_type": "mug"}}), "not a type"),
-        (json.dumps({"goal": {"kind": "pick_and_place_simple"}}), "lacks object_type, target_type"),
-        ('{"move": [{"object": "mug 1", "to": "desk 1\\n"}]}', "not a name"),
-        ('{"move": [{"object": "mug 01", "to": "desk 1"}]}', "not a name"),
-        ('{"move": [{"object": "mug \\u0661", "to": "desk 1"}]}', "not a name"),
-        ('{"remove": []}', "list of 1 to 8"),
-        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": true}]}', "whole number"),
-        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": 1.0}]}', "whole number"),
-        ('{"add": [{"object_type": "Mug", "to": "desk 1", "count": 99}]}', "whole number"),
+        ('{"shell": "rm"}', "the edit breaks the rule 'additionalProperties'"),
+        ('{"hint": "be brave"}', "hint breaks the rule 'enum'"),
+        (json.dumps({"goal": {**GOAL, "object_type": "Mug) (isClean"}}), "goal.object_type breaks the rule 'enum'"),
+        (json.dumps({"goal": {**GOAL, "object_type": "mug"}}), "goal.object_type breaks the rule 'enum'"),
+        (json.dumps({"goal": {"kind": "pick_and_place_simple"}}), "goal breaks the rule 'required'"),
+        ('{"move": [{"object": "mug 1", "to": "fridge 1\\n"}]}', "move.0.to breaks the rule 'enum'"),
+        ('{"move": [{"object": "mug 01", "to": "fridge 1"}]}', "move.0.object breaks the rule 'enum'"),
+        ('{"move": [{"object": "mug \\u0661", "to": "fridge 1"}]}', "move.0.object breaks the rule 'enum'"),
+        ('{"remove": []}', "remove breaks the rule 'minItems'"),
+        ('{"remove": [{"object": "mug 77"}]}', "remove.0.object breaks the rule 'enum'"),
+        ('{"remove": [{"object": "desklamp 1"}]}', "remove.0.object breaks the rule 'enum'"),
+        ('{"add": [{"object_type": "Mug", "to": "fridge 9", "count": 1}]}', "add.0.to breaks the rule 'enum'"),
+        ('{"add": [{"object_type": "Mug", "to": "fridge 1", "count": true}]}', "add.0.count breaks the rule 'type'"),
+        ('{"add": [{"object_type": "Mug", "to": "fridge 1", "count": 1.0}]}', "whole number"),
+        ('{"add": [{"object_type": "Mug", "to": "fridge 1", "count": 99}]}', "add.0.count breaks the rule 'maximum'"),
         ("[" * 3000, "not a JSON object"),
-        ('{"hint": ' + "9" * 3900 + "}", "hint is not one of"),
+        ('{"hint": ' + "9" * 3900 + "}", "hint breaks the rule"),
         (" " * 5000, "longer than"),
     ],
 )
 def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidEdit, match=reason):
-        parse_edit(text)
+        parse_edit(text, scenes.game())
 
 
 HOSTILE = ("mug 1; rm -rf", "{41+1} 1", "../../x 1", "<|im_start|>", "mug 1\n", "agent1", "desk 0")
@@ -115,22 +126,22 @@ nearly = st.fixed_dictionaries(
 
 def spoken(edit: Edit) -> list[str]:
     """Every name of a thing in an edit."""
-    pairs = [name for move in edit.moves for name in (move.item, move.to)]
-    return [*pairs, *(add.to for add in edit.adds), *edit.removes]
+    entries = [entry for key in ("move", "add", "remove") for entry in edit.get(key, ())]
+    return [entry[key] for entry in entries for key in ("object", "to") if key in entry]
 
 
 @settings(max_examples=300)
 @given(st.one_of(st.text(), trees.map(json.dumps), nearly.map(json.dumps)))
 def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
     try:
-        edit = parse_edit(text)
+        edit = parse_edit(text, KITCHEN)
     except InvalidEdit as refused:
         assert "rm -rf" not in str(refused)
         return
     jsonschema.validate(json.loads(text), SCHEMA)
-    types = [add.object_type for add in edit.adds]
-    if edit.goal is not None:
-        types += [edit.goal.object_type, edit.goal.target_type]
+    types = [add["object_type"] for add in edit.get("add", ())]
+    if "goal" in edit:
+        types += [edit["goal"]["object_type"], edit["goal"]["target_type"]]
     assert set(types) <= TYPES
     lowered = {name.lower() for name in TYPES}
     for name in spoken(edit):
@@ -143,7 +154,7 @@ def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
 @given(nearly.map(json.dumps))
 def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
     try:
-        child = apply_edit(KITCHEN, parse_edit(text))
+        child = apply_edit(KITCHEN, parse_edit(text, KITCHEN))
         assert verify(child, parent=KITCHEN) > 0
     except InvalidEdit:
         return
@@ -158,7 +169,7 @@ def test_a_moved_object_lies_elsewhere_and_nothing_else_does() -> None:
         for place, kind in before.receptacles.items()
         if (kind, before.objects[item]) in before.can_contain and before.inside[item] != place
     )
-    child = apply_edit(KITCHEN, Edit(moves=(MoveEdit(item=name_of(KITCHEN, item), to=name_of(KITCHEN, to)),)))
+    child = apply_edit(KITCHEN, {"move": [{"object": name_of(KITCHEN, item), "to": name_of(KITCHEN, to)}]})
     after = Layout.of(child.problem)
     assert after.inside == {**before.inside, item: to}
     assert after.location == {**before.location, item: before.location[to]}
@@ -169,7 +180,7 @@ def test_an_object_of_a_new_type_is_declared_and_can_be_put_down() -> None:
     game = game_of_kind(TaskKind.LOOK, "bedroom")
     desk = next(name for name in Layout.of(game.problem).ids if name.startswith("desk "))
     absent = next(t for t in ("Vase", "Statue", "Watch") if t not in Layout.of(game.problem).objects.values())
-    child = apply_edit(game, Edit(adds=(Add(object_type=absent, to=desk, count=2),)))
+    child = apply_edit(game, {"add": [{"object_type": absent, "to": desk, "count": 2}]})
     engine = FastEngine(FastGame(child))
     engine.reset()
     assert f"{absent.lower()} 2" in engine.step(f"go to {desk}").text
@@ -181,14 +192,14 @@ def test_a_removed_object_is_gone_from_objects_and_facts() -> None:
     game = KITCHEN
     layout = Layout.of(game.problem)
     item = next(i for i in layout.inside if layout.flag("pickupable", i))
-    child = apply_edit(game, Edit(removes=(name_of(game, item),)))
+    child = apply_edit(game, {"remove": [{"object": name_of(game, item)}]})
     assert item in game.problem.pddl()
     assert item not in child.problem.pddl()
 
 
 def test_hints_are_true_and_say_where_and_how() -> None:
     for game in games():
-        child = apply_edit(game, Edit(hint=Hint.WHERE_AND_HOW))
+        child = apply_edit(game, {"hint": Hint.WHERE_AND_HOW})
         goal, layout = child.problem.goal, Layout.of(child.problem)
         told = child.sentence.partition("you can find ")[2].partition(".")[0]
         for found in told.split(" and "):
@@ -197,22 +208,19 @@ def test_hints_are_true_and_say_where_and_how() -> None:
             homes = {layout.inside[i] for i in layout.within_reach(goal.object_type)}
             assert Layout.of(child.problem).ids[place] in homes
         assert child.sentence in first_view(child)
-        assert apply_edit(child, Edit(hint=Hint.NONE)).sentence == game.sentence
+        assert apply_edit(child, {"hint": Hint.NONE}).sentence == game.sentence
 
 
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (Edit(removes=("mug 77",)), "no object mug 77"),
-        (Edit(removes=("sink 1",)), "cannot be moved"),
-        (Edit(removes=("sinkbasin 1",)), "no object sinkbasin 1"),
+        ({"remove": [{"object": "sink 1"}]}, "cannot be moved"),
         (
-            Edit(adds=(Add(object_type="Book", to="sinkbasin 1", count=1),)),
+            {"add": [{"object_type": "Book", "to": "sinkbasin 1", "count": 1}]},
             "cannot contain a Book",
         ),
-        (Edit(adds=(Add(object_type="Sink", to="sinkbasin 1", count=1),)), "cannot contain a Sink"),
-        (Edit(adds=(Add(object_type="Egg", to="fridge 9", count=1),)), "no receptacle fridge 9"),
-        (Edit(removes=("sink 1", "sink 1")), "twice"),
+        ({"add": [{"object_type": "Sink", "to": "sinkbasin 1", "count": 1}]}, "cannot contain a Sink"),
+        ({"remove": [{"object": "sink 1"}, {"object": "sink 1"}]}, "twice"),
     ],
 )
 def test_edits_that_do_not_fit_the_scene_are_refused(edit: Edit, reason: str) -> None:
@@ -224,7 +232,7 @@ def test_verify_names_the_reason() -> None:
     goal = KITCHEN.problem.goal
     with pytest.raises(InvalidEdit, match="changes nothing"):
         verify(KITCHEN, parent=KITCHEN)
-    impossible = apply_edit(KITCHEN, Edit(goal=Goal(TaskKind.LOOK, goal.object_type, "DeskLamp")))
+    impossible = apply_edit(KITCHEN, asking(TaskKind.LOOK, goal.object_type, "DeskLamp"))
     with pytest.raises(InvalidEdit, match="no DeskLamp"):
         verify(impossible, parent=KITCHEN)
     child = apply_edit(KITCHEN, propose_edits(KITCHEN, direction="harder", rng=random.Random(0), count=1)[0])
@@ -238,9 +246,26 @@ def test_verify_names_the_reason() -> None:
 def test_a_goal_that_is_true_at_the_start_is_refused() -> None:
     layout = Layout.of(KITCHEN.problem)
     item, place = next((i, p) for i, p in layout.inside.items() if layout.receptacles[p] == "CounterTop")
-    done = Edit(goal=Goal(TaskKind.PLACE, layout.objects[item], layout.receptacles[place]))
+    done = {
+        "goal": {"kind": TaskKind.PLACE, "object_type": layout.objects[item], "target_type": layout.receptacles[place]}
+    }
     with pytest.raises(InvalidEdit, match="already true"):
         verify(apply_edit(KITCHEN, done), parent=KITCHEN)
+
+
+def test_a_goal_is_true_at_any_place_of_an_object() -> None:
+    both = (("Mug_bar_1", "CounterTop_bar_1"), ("Mug_bar_1", "SideTable_bar_1"))
+    layout = Layout.of(scenes.game(TaskKind.PLACE, "Mug", "Cabinet", lying=both).problem)
+    held = [kind for kind in scenes.CAN_CONTAIN if layout.holds(Goal(TaskKind.PLACE, "Mug", kind))]
+    assert held == ["CounterTop", "SideTable"]
+
+
+def test_an_object_that_holds_another_one_stays() -> None:
+    game = scenes.game(extra=(("inReceptacleObject", "Apple_bar_1", "Mug_bar_2"),))
+    for edit in ({"remove": [{"object": "mug 1"}]}, {"move": [{"object": "mug 1", "to": "countertop 1"}]}):
+        with pytest.raises(InvalidEdit, match="holds another object"):
+            apply_edit(game, edit)
+    assert apply_edit(game, {"remove": [{"object": "apple 1"}, {"object": "mug 1"}]}).problem.goal == game.problem.goal
 
 
 def test_the_schema_says_what_the_reader_reads() -> None:

@@ -1,21 +1,16 @@
 """Rooms of the training games that are held out: no game of theirs trains, and they are a split of their own."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from rla.config import Config
-from rla.envs.alfworld.game import Verbs, game_of
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.registry import environment, load_config
 from rla.errors import UserError
-from rla.store.records import Task
 
-GRAMMAR = {
-    Verbs.PUT: 'action PutObject { template :: "put {o}" } "task": [ { "rhs" : "Your task is to: %s" } ]',
-    Verbs.MOVE: 'action PutObject { template :: "move {o}" } "task": [ { "rhs" : "Your task is to: %s" } ]',
-}
+from .scenes import write_game
+
 ROOMS = (301, 301, 302, 7)  # of the four training games
 
 
@@ -26,19 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = builtin_tasks(seed=4, scenes=5, tasks_per_scene=1, size="tiny")
     places = [("train", room) for room in ROOMS] + [("valid_seen", 301)]
     for task, (split, room) in zip(tasks, places, strict=True):
-        written(root / "json_2.1.1" / split / f"pick-Mug-None-Desk-{room}" / f"trial_{task.task_id}", task)
+        write_game(root / "json_2.1.1" / split / f"pick-Mug-None-Desk-{room}" / f"trial_{task.task_id}", task)
     return root
-
-
-def written(place: Path, task: Task) -> None:
-    game = game_of(task.payload)
-    content = {
-        "pddl_problem": game.problem.pddl(),
-        "grammar": GRAMMAR[game.verbs] % game.sentence,
-        "solvable": True,
-    }
-    place.mkdir(parents=True)
-    (place / "game.tw-pddl").write_text(json.dumps(content))
 
 
 def config(folder: Path, *more: str) -> Config:
@@ -92,5 +76,5 @@ def test_parameters_that_do_not_go_together_are_refused(folder: Path, overrides:
 
 
 def test_edits_that_the_environment_does_not_know_are_refused() -> None:
-    with pytest.raises(UserError, match=r"adaptation\.edits: 'shell' is unknown; alfworld has add, give, goal"):
+    with pytest.raises(UserError, match=r"adaptation\.edits: 'shell' is unknown; alfworld has add, goal"):
         load_config(None, ["env.name=alfworld", "adaptation.edits=[goal,shell]"])

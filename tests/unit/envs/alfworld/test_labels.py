@@ -3,7 +3,7 @@
 from random import Random
 
 from rla.envs.alfworld.engine import FastGame
-from rla.envs.alfworld.labels import (
+from rla.envs.alfworld.solver import (
     AGAIN,
     LIKELY,
     PROGRESS,

@@ -2,9 +2,8 @@
 
 import pytest
 
-from rla.envs.alfworld.prompts import household_judge, household_policy
-from rla.envs.chat_prompts import ChatPrompt
-from rla.envs.protocols import Judged, JudgePrompt
+from rla.envs.alfworld.environment import Alfworld
+from rla.envs.protocols import Judged, JudgePrompt, PolicyPrompt
 from rla.envs.registry import environment
 from rla.envs.views import JudgeView
 from tests.unit.builders import configured
@@ -14,16 +13,16 @@ FIRST = "-= Welcome to TextWorld, ALFRED! =-\n\nYou see a shelf 1.\n\nYour task 
 COMMANDS = ("go to shelf 1", "take mug 1 from desk 1")
 
 
-def text(*, repeat_task: bool = False) -> ChatPrompt:
-    return household_policy(configured(f"policy.repeat_task={repeat_task}"))
+def text(*, repeat_task: bool = False) -> PolicyPrompt:
+    return Alfworld().policy_prompt(configured(f"policy.repeat_task={repeat_task}"))
 
 
-def index(*, repeat_task: bool = False) -> ChatPrompt:
-    return household_policy(configured(f"policy.repeat_task={repeat_task}", "policy.reply=index"))
+def index(*, repeat_task: bool = False) -> PolicyPrompt:
+    return Alfworld().policy_prompt(configured(f"policy.repeat_task={repeat_task}", "policy.reply=index"))
 
 
 def judge(prompt: str = "plain", *, repeat_task: bool = False) -> JudgePrompt:
-    return household_judge(configured(f"judge.prompt={prompt}", f"policy.repeat_task={repeat_task}"))
+    return Alfworld().judge_prompt(configured(f"judge.prompt={prompt}", f"policy.repeat_task={repeat_task}"))
 
 
 def view(history: tuple[tuple[str, str], ...], observation: str) -> JudgeView:
@@ -54,7 +53,7 @@ def test_a_task_that_is_repeated_comes_before_the_numbered_commands() -> None:
 
 
 @pytest.mark.parametrize("prompt", [text(repeat_task=True), index(repeat_task=True)])
-def test_the_first_observation_states_the_task_itself(prompt: ChatPrompt) -> None:
+def test_the_first_observation_states_the_task_itself(prompt: PolicyPrompt) -> None:
     (opening,) = prompt.opening(FIRST, COMMANDS)
     (window,) = prompt.window((), FIRST, COMMANDS, TASK)
     assert opening["content"].count("Your task is to:") == window["content"].count("Your task is to:") == 1

@@ -1,16 +1,17 @@
 """Edits that rules draw: proven, in the direction asked for, in order; what is usual; how effort is counted."""
 
+import json
 import random
 from collections import Counter
 
 import pytest
 
 from rla.envs.alfworld.catalog import share
-from rla.envs.alfworld.edits import Add, Edit, MoveEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.edits import Edit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.game import Game
-from rla.envs.alfworld.goals import Goal, Hint, TaskKind
+from rla.envs.alfworld.goals import Hint, TaskKind
 from rla.envs.alfworld.proposals import FINDING, PLACING, View, elsewhere, propose_edits
-from tests.unit.envs.alfworld.test_edits import KITCHEN, game_of_kind, games
+from tests.unit.envs.alfworld.test_edits import KITCHEN, asking, game_of_kind, games
 
 
 @pytest.mark.parametrize("direction", ["harder", "easier"])
@@ -19,7 +20,7 @@ def test_proposals_are_proven_and_go_the_right_way(direction: str) -> None:
     for seed, game in enumerate(games()):
         before = View.of(game).effort(plan_length(game))
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=3):
-            child = apply_edit(game, parse_edit(edit.to_json()))
+            child = apply_edit(game, parse_edit(json.dumps(edit), game))
             after = View.of(child).effort(verify(child, parent=game))
             told_otherwise = Hint.of(child.sentence) is not Hint.of(game.sentence)
             shift = after - before if direction == "harder" else before - after
@@ -33,14 +34,14 @@ def test_the_order_of_edits(direction: str) -> None:
     """No hints, then usual ones, then those of the same kind of task, then of the goal alone, then by effort left."""
     orders, seen = 0, set[tuple[bool, bool, bool, bool]]()
     for seed, plain in enumerate(games()):
-        game = apply_edit(plain, Edit(hint=Hint.HOW))  # there is more to tell, and something to take away
+        game = apply_edit(plain, {"hint": Hint.HOW})  # there is more to tell, and something to take away
         ranks = []
         for edit in propose_edits(game, direction=direction, rng=random.Random(seed), count=8):
             child = apply_edit(game, edit)
             told = Hint.of(child.sentence) is not Hint.of(game.sentence)
             other_kind = child.problem.goal.kind is not game.problem.goal.kind
             left = View.of(child).effort(verify(child, parent=game))
-            scene = bool(edit.moves or edit.adds or edit.removes)
+            scene = not edit.keys().isdisjoint({"move", "add", "remove"})
             ranks.append((told, not View.of(game).usual(edit), other_kind, scene, left))
         assert ranks == sorted(ranks)
         orders += len(set(ranks)) > 1
@@ -56,11 +57,12 @@ def test_the_phase_says_what_of_the_goal_changes(focus: str, kept: str) -> None:
     for seed, game in enumerate(games("small", 30)):
         view = View.of(game)
         edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=16, focus=focus)
-        goals = [edit.goal for edit in edits if edit.goal and view.usual(edit) and edit.goal.kind is view.goal.kind]
-        focused = [getattr(goal, kept) == getattr(view.goal, kept) for goal in goals]
+        usual = [edit["goal"] for edit in edits if "goal" in edit and view.usual(edit)]
+        goals = [goal for goal in usual if goal["kind"] == view.goal.kind]
+        focused = [goal[kept] == getattr(view.goal, kept) for goal in goals]
         assert focused == sorted(focused, reverse=True)
         beside += len(set(focused)) > 1
-        leads += edits[0].goal in goals and focused[0]
+        leads += edits[0].get("goal") in goals and focused[0]
     assert beside > 1
     assert leads > 4
 
@@ -71,17 +73,17 @@ def test_an_edit_is_usual_where_training_games_have_such_things() -> None:
     names = {kinds[identifier]: name for identifier, name in view.layout.names.items()}
     # Of a hundred fridges 53 hold a tomato, of a hundred sink basins 11, of a hundred cabinets less than two.
     for place, expected in (("Fridge", True), ("SinkBasin", True), ("Cabinet", False)):
-        assert view.usual(Edit(adds=(Add(object_type="Tomato", to=names[place], count=1),))) is expected
-        assert view.usual(Edit(moves=(MoveEdit(item=names["Tomato"], to=names[place]),))) is expected
-    assert view.usual(Edit(goal=Goal(TaskKind.COOL, "Tomato", "CounterTop")))
-    assert not view.usual(Edit(goal=Goal(TaskKind.PLACE, "Tomato", "Cabinet")))
-    assert view.usual(Edit(goal=Goal(TaskKind.LOOK, "Tomato", "DeskLamp")))  # nothing is placed
-    assert view.usual(Edit(hint=Hint.HOW, removes=(names["Tomato"],)))
+        assert view.usual({"add": [{"object_type": "Tomato", "to": names[place], "count": 1}]}) is expected
+        assert view.usual({"move": [{"object": names["Tomato"], "to": names[place]}]}) is expected
+    assert view.usual(asking(TaskKind.COOL, "Tomato", "CounterTop"))
+    assert not view.usual(asking(TaskKind.PLACE, "Tomato", "Cabinet"))
+    assert view.usual(asking(TaskKind.LOOK, "Tomato", "DeskLamp"))  # nothing is placed
+    assert view.usual({"hint": Hint.HOW, "remove": [{"object": names["Tomato"]}]})
     one_of_two = (
-        MoveEdit(item=names["Tomato"], to=names["Fridge"]),
-        MoveEdit(item=names["Tomato"], to=names["Cabinet"]),
+        {"object": names["Tomato"], "to": names["Fridge"]},
+        {"object": names["Tomato"], "to": names["Cabinet"]},
     )
-    assert not view.usual(Edit(moves=one_of_two))
+    assert not view.usual({"move": [*one_of_two]})
 
 
 def test_things_are_put_elsewhere_as_often_as_training_games_have_them_there() -> None:
@@ -90,8 +92,10 @@ def test_things_are_put_elsewhere_as_often_as_training_games_have_them_there() -
     rng = random.Random(0)
     for _ in range(2000):
         edit = elsewhere(view, rng)
-        assert edit is not None and {move.item for move in edit.moves} == {view.layout.names[i] for i in view.instances}
-        kinds.update(move.to.rsplit(" ", 1)[0] for move in edit.moves)
+        assert edit is not None and {move["object"] for move in edit["move"]} == {
+            view.layout.names[i] for i in view.instances
+        }
+        kinds.update(move["to"].rsplit(" ", 1)[0] for move in edit["move"])
     places = [place for place in view.layout.receptacles.values() if place != view.goal.target_type]
     fitting = Counter[str]()
     for place in places:
@@ -104,7 +108,7 @@ def test_things_are_put_elsewhere_as_often_as_training_games_have_them_there() -
 
 def plan_length(game: Game) -> int:
     """Of a game that is a task already: the parent stands in as another game."""
-    other = apply_edit(game, Edit(hint=Hint.HOW))
+    other = apply_edit(game, {"hint": Hint.HOW})
     return verify(game, parent=other)
 
 
@@ -117,6 +121,6 @@ def test_proposals_depend_on_the_seed_alone() -> None:
 
 def test_effort_counts_commands_and_places_to_look_into() -> None:
     game = game_of_kind(TaskKind.PLACE)
-    told = apply_edit(game, Edit(hint=Hint.WHERE))
+    told = apply_edit(game, {"hint": Hint.WHERE})
     assert View.of(told).effort(4) == 4
     assert View.of(game).effort(4) >= 4

@@ -3,26 +3,26 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.catalog import ROOMS, Room
-from rla.envs.alfworld.game import Layout, parse_problem
+from rla.envs.alfworld.game import Layout, PddlProblem, mangled, parse_problem
 from rla.envs.alfworld.goals import Goal, TaskKind
-from rla.envs.alfworld.scenes import BOUNDS, Scene, Size, generate_scene, mangled
+from rla.envs.alfworld.tasks import BOUNDS, Size, generate_scene
 
-ANY_GOAL = Goal(TaskKind.PLACE, "Mug", "Desk")
 EVERY = [(room, size) for room in Room for size in Size]
 SEEDS = range(8)
 
 
-def scenes(room: Room, size: Size) -> list[Scene]:
+def scenes(room: Room, size: Size) -> list[PddlProblem]:
     return [generate_scene(seed=seed, room=room, size=size) for seed in SEEDS]
 
 
 def layouts(room: Room, size: Size) -> list[Layout]:
-    return [Layout.of(scene.problem(ANY_GOAL)) for scene in scenes(room, size)]
+    return [Layout.of(scene) for scene in scenes(room, size)]
 
 
 def test_ids_are_alfreds() -> None:
@@ -53,7 +53,7 @@ def test_sizes_keep_their_bounds(room: Room, size: Size) -> None:
 
 def test_full_kitchens_are_as_large_as_real_ones() -> None:
     drawn = [generate_scene(seed=seed, room=Room.KITCHEN, size=Size.FULL) for seed in range(60)]
-    full = [Layout.of(scene.problem(ANY_GOAL)) for scene in drawn]
+    full = [Layout.of(scene) for scene in drawn]
     assert sum(len(layout.receptacles) for layout in full) / 60 == pytest.approx(33.4, abs=2.0)
     assert sum(len(layout.objects) for layout in full) / 60 == pytest.approx(54.1, abs=4.0)
 
@@ -64,7 +64,7 @@ def test_ids_are_unique_and_the_agent_starts_where_nothing_stands(room: Room, si
         ids = [identifier.lower() for identifier, _ in scene.objects]
         assert len(set(ids)) == len(ids)
         (start,) = [fact[2] for fact in scene.facts if fact[0] == "atLocation"]
-        assert start not in Layout.of(scene.problem(ANY_GOAL)).location.values()
+        assert start not in Layout.of(scene).location.values()
         assert all(re.fullmatch(r"\w+", argument) for fact in scene.facts for argument in fact)
 
 
@@ -78,13 +78,13 @@ def test_some_doors_are_closed_and_some_things_share_a_place() -> None:
 
 @pytest.mark.parametrize("room", Room)
 def test_a_scene_survives_its_pddl(room: Room) -> None:
-    problem = generate_scene(seed=5, room=room, size=Size.SMALL).problem(ANY_GOAL)
+    problem = replace(generate_scene(seed=5, room=room, size=Size.SMALL), goal=Goal(TaskKind.PLACE, "Mug", "Desk"))
     assert parse_problem(problem.pddl()) == problem
 
 
 def test_scenes_do_not_depend_on_the_process() -> None:
     code = (
-        "from rla.envs.alfworld.scenes import Room, Size, generate_scene; "
+        "from rla.envs.alfworld.tasks import Room, Size, generate_scene; "
         "print(generate_scene(seed=7, room=Room.KITCHEN, size=Size.FULL))"
     )
     texts = set()

@@ -115,9 +115,9 @@ def test_a_plan_is_played_to_the_win_and_counts_down(kind: TaskKind) -> None:
     engine = FastEngine(tables)
     engine.reset()
     for left, command in zip(range(len(plan), 0, -1), plan, strict=True):
-        assert remaining(tables, engine.snapshot()) == left
+        assert remaining(tables, engine.state) == left
         engine.step(command)
-    assert remaining(tables, engine.snapshot()) == 0
+    assert remaining(tables, engine.state) == 0
 
 
 def test_the_shortest_plan_for_two_uses_the_cabinet_that_has_one() -> None:
