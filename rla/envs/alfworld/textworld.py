@@ -25,14 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rla.config import Config
+from rla.config import Config, resolved
 from rla.envs.alfworld.engine import NOTHING_HAPPENS, FastEngine, FastGame, tables_of
 from rla.envs.alfworld.game import Game, Verbs, check_sentence, game_of, read_grammar
 from rla.envs.alfworld.goals import TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure, Observation
-from rla.envs.pool.hosting import recipe_of
-from rla.envs.pool.pool import EnvironmentPool
+from rla.envs.pool import EnvironmentPool
 from rla.errors import UserError
 from rla.plugins import from_checkout
 from rla.store.records import Task
@@ -193,7 +192,7 @@ class EngineProof:
             return ""
         if self._pool is None:
             deadline = max(self._config.pool.step_deadline_s, _DEADLINE_S)
-            pool = EnvironmentPool(recipe_of(self._config), workers=1, busy=1, deadline_s=deadline)
+            pool = EnvironmentPool(resolved(self._config), workers=1, busy=1, deadline_s=deadline)
             self._pool = self._stack.enter_context(pool)
         environment = self._pool.environment(task)
         try:

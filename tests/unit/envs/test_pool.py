@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.pool.fork_server import Recipe
-from rla.envs.pool.pool import EnvironmentPool, PooledEnvironment
+from rla.envs.pool import EnvironmentPool, PooledEnvironment
 from rla.errors import UserError
 from tests.unit.builders import task
 from tests.unit.envs.odd import Odd
@@ -29,8 +28,7 @@ def in_pool(
     main: Callable[[EnvironmentPool], Awaitable[Any]], *, workers: int = 2, deadline: float = DEADLINE, **argument: bool
 ) -> Any:
     """What `main` gives; no process of the pool outlives it."""
-    recipe = Recipe(target=ODD, argument=argument)
-    with EnvironmentPool(recipe, workers=workers, busy=workers, deadline_s=deadline) as pool:
+    with EnvironmentPool(argument, target=ODD, workers=workers, busy=workers, deadline_s=deadline) as pool:
         fork_server = pool._server
         assert fork_server is not None
 
@@ -211,8 +209,7 @@ def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault
 
 STAGE = f"""
 import asyncio, sys
-from rla.envs.pool.fork_server import Recipe
-from rla.envs.pool.pool import EnvironmentPool
+from rla.envs.pool import EnvironmentPool
 from tests.unit.builders import task
 
 async def main(pool):
@@ -221,7 +218,7 @@ async def main(pool):
     print(pool._server.process.pid, *(worker.pid for worker in pool._workers), flush=True)
     await busy.step("hang")
 
-with EnvironmentPool(Recipe(target="{ODD}", argument={{}}), workers=2, busy=2, deadline_s=600) as pool:
+with EnvironmentPool({{}}, target="{ODD}", workers=2, busy=2, deadline_s=600) as pool:
     asyncio.run(main(pool))
 """
 

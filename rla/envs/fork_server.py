@@ -1,6 +1,6 @@
 """The fork server of a pool: an interpreter that has imported the environment but nothing heavy, and forks workers.
 
-`python -m rla.envs.pool.fork_server <socket> <parent>`. A fork takes some milliseconds and shares memory; the imports
+`python -m rla.envs.fork_server <socket> <parent>`. A fork takes some milliseconds and shares memory; the imports
 (1 to 2 s for TextWorld) run once, even if workers die and are replaced. It ends with its parent, and its workers end
 with it.
 
@@ -19,14 +19,6 @@ the stage must not execute anything in its answers.
 | worker | `{"close": true}` | none |
 
 A `failure` with `"last": true` is a worker's last answer; `"malformed": true` marks a MalformedObservation.
-
-Actors of a cluster backend hold many episodes and extend the messages of a worker:
-
-| message | answer |
-|---|---|
-| `{"stopped": true}`; `"recall": [actions, answers]` together with `step` or `stopped` | as to a step |
-| any message of an unknown episode | `{"unknown": true}`: the actor was restarted |
-| `{"reset": task}` | also holds `"abilities"`: `stopped`, `recall` |
 """
 
 from __future__ import annotations
@@ -65,16 +57,6 @@ GRACE = 2.0  # seconds for workers to close their environments
 
 PoolMessage = dict[str, Any]
 Maker = Callable[[Task], Environment]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How to create environments. `target`: `module:function`, called once in the fork server with `argument` (JSON);
-    it returns a function `Task -> Environment`. Workers share the modules that it imports.
-    """
-
-    target: str
-    argument: Mapping[str, Any]
 
 
 def packed(message: Mapping[str, Any]) -> bytes:
