@@ -13,10 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +33,8 @@ ON_GPUS = ("vllm", "transformers")
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 WORKER_PATIENCE = 20.0  # seconds after an interrupt in which a worker may close its engine
 LAUNCH_PATIENCE = 40.0  # seconds after an interrupt: accelerate gives its ranks 30 s
+# Functions of packages, called when a stage ends: devices that it used on other machines, for its record of times.
+OTHER_DEVICES: list[Callable[[], list[dict[str, Any]]]] = []
 
 
 def rank() -> int:
@@ -289,52 +289,3 @@ def gpu_and_model(name: str, index: int) -> tuple[str, str]:
         return name, ""
     uuid = str(torch.cuda.get_device_properties(index).uuid)
     return f"{name} ({uuid[:8]})", str(torch.cuda.get_device_name(index))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedDevice:
-    """A GPU of a host by its number, or the host's CPU if `gpu` is empty. `model`: the model of the GPU."""
-
-    host: str
-    gpu: str = ""
-    model: str = ""
-
-
-@dataclass(slots=True)
-class DeviceLog:
-    """When a stage used devices of other machines, in seconds since the epoch, for its record of times."""
-
-    _begun: dict[Hashable, tuple[float, tuple[UsedDevice, ...]]] = field(default_factory=dict)
-    _spans: dict[UsedDevice, list[tuple[float, float]]] = field(default_factory=dict)
-
-    def begin(self, use: Hashable, devices: Iterable[UsedDevice]) -> None:
-        """Start the use that is named `use`. An earlier use of that name ends."""
-        self.end(use)
-        self._begun[use] = (time.time(), tuple(devices))
-
-    def end(self, use: Hashable) -> None:
-        """End a use; does nothing if it was not started."""
-        start, devices = self._begun.pop(use, (0.0, ()))
-        for device in devices:
-            self._spans.setdefault(device, []).append((start, time.time()))
-
-    def end_all(self) -> None:
-        for use in list(self._begun):
-            self.end(use)
-
-    def taken(self) -> list[dict[str, Any]]:
-        """Remove and return all uses, in the form of the records of times. Uses in progress end."""
-        self.end_all()
-        found, self._spans = self._spans, {}
-        return [
-            {
-                "host": device.host,
-                "gpu": device.gpu,
-                "name": device.model,
-                "spans": [[round(start, 3), round(end, 3)] for start, end in spans],
-            }
-            for device, spans in found.items()
-        ]
-
-
-USED = DeviceLog()

@@ -7,7 +7,7 @@ machine:
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
 `devices` is empty if the stage ran on the CPU or asked a server. Devices of other machines have their host and the
-spans of their use (`rla.processes.DeviceLog`).
+spans of their use (`rla.processes.OTHER_DEVICES`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rla.pipeline.origins import ORIGIN
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes import (
     ON_GPUS,
-    USED,
+    OTHER_DEVICES,
     WATCH,
     end_with_stdin,
     gpu_and_model,
@@ -207,7 +207,8 @@ def _timed(ctx: StageContext) -> dict[str, Any]:
     if speaks():
         done = {"made": _output_stamps(ctx) != before, "origin": _origin_digits(ctx)}
         measured = {"figures": ctx.measured} if ctx.measured else {}
-        machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *USED.taken()]}
+        others = [one for taken in OTHER_DEVICES for one in taken()]
+        machine = {"host": socket.gethostname(), "devices": [*used_gpus(ctx), *others]}
         machine |= {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
         spent = {"started": started.isoformat(timespec="milliseconds"), "seconds": seconds, **measured}
         calls.append({**spent, **done, **machine, **call_facts()})

@@ -1,9 +1,9 @@
 """Where the environments of a stage step: in its own process, in a pool of worker processes (`pool.mode`), in a service
 of the environment (`Shares`), or wherever a cluster backend places them (`pool.backend`).
 
-Of a pool at most `workers` environments are alive, and at most `busy` of them compute. An episode holds its worker from
-its first reset to its end, even while it waits for a reply. So there may be more workers than cores, and more episodes
-than workers: those wait for a place, and the holder of a place never waits for another one.
+Of a pool at most `workers` environments are alive, and at most `busy` of them compute. An episode has a worker process
+of its own from its first reset to its end, even while it waits for a reply. So there may be more workers than cores,
+and more episodes than workers: those wait for a place, and the holder of a place never waits for another one.
 
 An environment is deterministic given its task. If an episode loses its worker, its actions are replayed in a new one,
 and every answer must equal the earlier one. A step that loses two workers ends its episode.
@@ -88,29 +88,18 @@ class Channel:
             data += part
         return bytes(data)
 
-    @property
-    def silent(self) -> bool:
-        """Whether the other end is alive and has sent nothing."""
-        try:
-            self.sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker process. It is not `usable` by another episode while it owes an answer, or after its last one."""
+    """A worker process, which plays one episode. `busy`: it owes an answer."""
 
     pid: int
     channel: Channel
-    usable: bool = True
+    busy: bool = False
 
     async def ask(self, message: PoolMessage, *, seconds: float) -> PoolMessage:
         """The answer. Raises Lost after `seconds`, or as soon as the process dies."""
-        self.usable = False
+        self.busy = True
         try:
             async with asyncio.timeout(seconds):
                 await self.channel.send(message)
@@ -119,20 +108,12 @@ class Worker:
             raise Lost(f"did not answer within {seconds:g} s") from None
         except (EOFError, OSError):
             raise Lost("died") from None
-        self.usable = "last" not in answer
+        self.busy = False
         return answer
 
-    def free(self) -> bool:
-        """Tell it to close its environment. Returns False if it cannot be used again."""
-        try:
-            silent = self.usable and self.channel.silent
-            return silent and bool(self.channel.sock.send(packed({"close": True})))
-        except OSError:
-            return False
-
     def end(self) -> None:
-        """Close its socket, whereupon it ends by itself; kill it if it is not usable."""
-        if not self.usable:
+        """Close its socket, whereupon it closes its environment and ends; kill it if it is still computing."""
+        if self.busy:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         self.channel.sock.close()
@@ -223,7 +204,7 @@ class PooledEnvironment(Generic[Place]):
         self._history: list[tuple[PoolMessage, Observation]] = []
 
     async def reset(self) -> Observation:
-        """The first observation; waits for a free worker."""
+        """The first observation; waits for a place."""
         if not self._placed:
             self.worker = await self._pool.take()
             self._placed = True
@@ -234,7 +215,7 @@ class PooledEnvironment(Generic[Place]):
         return await self._answer({"step": action})
 
     def close(self) -> None:
-        """Hand the worker to the next episode, or end it if it still owes an answer."""
+        """End the worker, and leave the place to the next episode."""
         if self._placed:
             self._placed = False
             self._pool.give(self.worker)
@@ -256,7 +237,7 @@ class PooledEnvironment(Generic[Place]):
         return seen
 
     async def _replay(self, message: PoolMessage) -> Observation:
-        """Replay the episode in a new worker (an idle one might hang, too), then ask once more."""
+        """Replay the episode in a new worker, then ask once more."""
         if self.worker is not None:
             self._pool.drop(self.worker)
             self.worker = None
@@ -307,7 +288,6 @@ class EnvironmentPool:
         self._places, self._busy = asyncio.Semaphore(workers), asyncio.Semaphore(busy)
         self._starting = asyncio.Lock()
         self._workers: set[Worker] = set()
-        self._idle: list[Worker] = []
         self._server: ForkServer | None = None
 
     def __enter__(self) -> EnvironmentPool:
@@ -332,26 +312,18 @@ class EnvironmentPool:
         """A worker and its place; waits for a free one. Raises UserError if none can be started."""
         await self._places.acquire()
         try:
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.channel.silent:
-                    return worker
-                self.drop(worker)
             return await self.start()
         except BaseException:
             self._places.release()
             raise
 
     def give(self, worker: Worker | None) -> None:
-        """Return the place, and the worker if it is alive and owes no answer."""
-        if worker is not None and worker.free():
-            self._idle.append(worker)
-        elif worker is not None:
+        """End the worker and return its place."""
+        if worker is not None:
             self.drop(worker)
         self._places.release()
 
     def drop(self, worker: Worker) -> None:
-        """End a worker that must not be used again."""
         self._workers.discard(worker)
         worker.end()
 
