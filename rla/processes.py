@@ -58,15 +58,12 @@ def speaks() -> bool:
 
 
 def flag(name: str) -> bool:
-    """Whether the launcher has set the environment variable `name` to true."""
+    """Whether the launcher has set the environment variable `name`."""
     return os.environ.get(name, "").lower() in ("true", "1")
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """On Linux, have this process killed when its parent dies.
-
-    Raises SystemExit if `parent`, the process that started this one, is already dead.
-    """
+    """On Linux, have this process killed when its parent dies. Raises SystemExit if `parent` is already dead."""
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -106,10 +103,8 @@ def launcher(config: Config) -> Path | None:
     from rla.config.load import LAUNCHERS
     from rla.store.layout import resource
 
-    if Path(name).is_file():
-        return Path(name)
     try:
-        return resource(name)
+        return Path(name) if Path(name).is_file() else resource(name)
     except UserError:
         key = "launch.training" if config.launch.own is None else "launch.own.configuration"
         others = ", ".join(registered(LAUNCHERS)) or "none"
@@ -125,9 +120,8 @@ def launch(file: Path, arguments: Sequence[str]) -> None:
     An interrupt is passed on once, so that the ranks can save their progress. Raises UserError if a process fails.
     """
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", *arguments]
-    with subprocess.Popen(
-        command, env=os.environ | {LAUNCHED: "1"}, preexec_fn=end_with_parent, start_new_session=True
-    ) as process:
+    own = os.environ | {LAUNCHED: "1"}
+    with subprocess.Popen(command, env=own, preexec_fn=end_with_parent, start_new_session=True) as process:
         try:
             status = process.wait()
         except KeyboardInterrupt:
@@ -154,12 +148,13 @@ def run_workers(
     number. `more`: environment variables for them. Raises UserError if they need more GPUs than are visible.
     """
     gpus = gpu_shares(generator, len(parts), asked=asked)
-    running = []
+    running, listeners = [], []
     try:
         for part, own in zip(parts, gpus, strict=True):
             environment = worker_environment(workers=len(parts), gpus=own) | dict(more)
             running.append(start_worker([*arguments, "--slice", str(part)], environment))
-        listeners = [_forwarded(process, f"[{part}] ") for part, process in zip(parts, running, strict=True)]
+            listeners.append(threading.Thread(target=_forward, args=(running[-1], f"[{part}] "), daemon=True))
+            listeners[-1].start()
         codes = [process.wait() for process in running]
         for listener in listeners:
             listener.join()
@@ -198,18 +193,12 @@ def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     return own
 
 
-def _forwarded(process: subprocess.Popen[bytes], prefix: str) -> threading.Thread:
-    """A thread that prints the stderr of a process line by line, each with a prefix."""
-
-    def pump() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            sys.stderr.write(prefix + line.decode(errors="replace"))
-            sys.stderr.flush()
-
-    thread = threading.Thread(target=pump, daemon=True)
-    thread.start()
-    return thread
+def _forward(process: subprocess.Popen[bytes], prefix: str) -> None:
+    """Print the stderr of a process line by line, each with a prefix."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        sys.stderr.write(prefix + line.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def exit_text(code: int) -> str:
@@ -217,18 +206,15 @@ def exit_text(code: int) -> str:
 
 
 def end_with_stdin() -> None:
-    """In a worker, kill its process group when standard input closes, because the process that holds the other end of
-    the pipe is done or dead. Does nothing in other processes.
-    """
+    """In a worker, kill its process group when standard input closes: the process that started it is done or dead."""
     if os.environ.pop(WATCH, None) is None:
         return
 
     def watch() -> None:
         while os.read(0, 1):
             pass
-        os.killpg(
-            0, signal.SIGKILL
-        )  # a stage may be killed at any instant, and processes that it started must end, too
+        # A stage may be killed at any instant, and processes that it started must end, too.
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
