@@ -42,7 +42,6 @@ PAGES = {
         (
             "rla.metrics.custom",
             "rla.metrics.diagnostics",
-            "rla.metrics.process",
             "rla.metrics.intervals",
             "rla_study.metrics.bootstrap",
         ),

@@ -133,13 +133,13 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
     """Warnings of the stage's guards about its iteration; empty if options name folders outside of the run."""
-    if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
+    if ctx.paths or ctx.spec.name not in GUARDS:
         return []
-    from rla.report.collect import iteration_row, setting_of  # brings numpy and pyarrow
+    from rla.report.collect import iteration_row  # brings numpy and pyarrow
 
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
-    return list(warned(figures, first, setting_of(ctx.config), stage=ctx.spec.name))
+    return list(warned(figures, first, ctx.config, stage=ctx.spec.name))
 
 
 def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
