@@ -38,9 +38,9 @@ def compared_figures(summary: RunSummary) -> dict[str, float]:
     last = {key: value for row in summary.iterations for key, value in row.items() if value is not None}
     found = {
         "held_out": summary.evaluations[-1]["success"] if summary.evaluations else None,
-        "gain": gain and gain.estimate,
-        "gain_low": gain and gain.low,
-        "gain_high": gain and gain.high,
+        "gain": gain.estimate if gain else None,
+        "gain_low": gain.low if gain else None,
+        "gain_high": gain.high if gain else None,
         "mu": last.get("mu"),
         "judge_balanced": last.get("rm_process_balanced"),
         "accepted": last.get("accepted_total"),

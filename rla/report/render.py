@@ -188,7 +188,8 @@ def _page() -> Template:
 
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, finalize=shown, undefined=StrictUndefined)
-    environment.filters |= {"base64": lambda png: base64.standard_b64encode(png).decode(), "facts": _facts}
+    environment.filters["base64"] = lambda png: base64.standard_b64encode(png).decode()
+    environment.filters["facts"] = _facts
     environment.globals |= {"signs": SIGNS, "title": "", "headline": (), "sections": (), "excerpts": ()}
     return environment.get_template("page.html")
 

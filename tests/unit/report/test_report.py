@@ -245,9 +245,7 @@ def test_the_command_prints_the_table_and_writes_what_dvc_plots(
         **{"gain_high": pytest.approx(0.789, abs=5e-4), "mu": 1.257, "hours": 0.018},  # 66.25 s
     }
     pictures = {path.name: path.read_text() for path in (report / "curves").iterdir()}
-    assert pictures.keys() == {
-        f"{name}.svg" for name in ("success", "mu", "judge", "entropy", "kl", "steps", "seconds")
-    }
+    assert pictures.keys() == {f"{name}.svg" for name in ("success", "mu", "judge", "entropy", "kl", "steps")}
     assert all(picture.startswith("<svg ") and "</svg>" in picture for picture in pictures.values())
 
 
