@@ -39,7 +39,7 @@ from rla.text import printable
 
 WIDTH = 150  # characters of a line in a file
 MARGIN, GAP = 1, 3  # characters that rich adds: to a line, and to each cell
-WIDEST = 40  # characters: a wider column may be folded
+WIDEST = 24  # characters: a wider column may be folded
 LONGEST = 1200  # characters of a text in a terminal; the page shows all of it
 SIGNS = {1: ("+", "good"), -1: ("-", "bad"), None: ("?", "open")}  # score of a vote -> sign, class
 COLOURS = {"": "cyan", "good": "green", "bad": "red", "open": "yellow"}  # of classes, in a terminal
