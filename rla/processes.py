@@ -13,10 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +33,8 @@ ON_GPUS = ("vllm", "transformers")
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 WORKER_PATIENCE = 20.0  # seconds after an interrupt in which a worker may close its engine
 LAUNCH_PATIENCE = 40.0  # seconds after an interrupt: accelerate gives its ranks 30 s
+# Functions of packages, called when a stage ends: devices that it used on other machines, for its record of times.
+OTHER_DEVICES: list[Callable[[], list[dict[str, Any]]]] = []
 
 
 def rank() -> int:
@@ -58,15 +58,12 @@ def speaks() -> bool:
 
 
 def flag(name: str) -> bool:
-    """Whether the launcher has set the environment variable `name` to true."""
+    """Whether the launcher has set the environment variable `name`."""
     return os.environ.get(name, "").lower() in ("true", "1")
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """On Linux, have this process killed when its parent dies.
-
-    Raises SystemExit if `parent`, the process that started this one, is already dead.
-    """
+    """On Linux, have this process killed when its parent dies. Raises SystemExit if `parent` is already dead."""
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -106,10 +103,8 @@ def launcher(config: Config) -> Path | None:
     from rla.config.load import LAUNCHERS
     from rla.store.layout import resource
 
-    if Path(name).is_file():
-        return Path(name)
     try:
-        return resource(name)
+        return Path(name) if Path(name).is_file() else resource(name)
     except UserError:
         key = "launch.training" if config.launch.own is None else "launch.own.configuration"
         others = ", ".join(registered(LAUNCHERS)) or "none"
@@ -125,9 +120,8 @@ def launch(file: Path, arguments: Sequence[str]) -> None:
     An interrupt is passed on once, so that the ranks can save their progress. Raises UserError if a process fails.
     """
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), "-m", "rla", *arguments]
-    with subprocess.Popen(
-        command, env=os.environ | {LAUNCHED: "1"}, preexec_fn=end_with_parent, start_new_session=True
-    ) as process:
+    own = os.environ | {LAUNCHED: "1"}
+    with subprocess.Popen(command, env=own, preexec_fn=end_with_parent, start_new_session=True) as process:
         try:
             status = process.wait()
         except KeyboardInterrupt:
@@ -154,12 +148,13 @@ def run_workers(
     number. `more`: environment variables for them. Raises UserError if they need more GPUs than are visible.
     """
     gpus = gpu_shares(generator, len(parts), asked=asked)
-    running = []
+    running, listeners = [], []
     try:
         for part, own in zip(parts, gpus, strict=True):
             environment = worker_environment(workers=len(parts), gpus=own) | dict(more)
             running.append(start_worker([*arguments, "--slice", str(part)], environment))
-        listeners = [_forwarded(process, f"[{part}] ") for part, process in zip(parts, running, strict=True)]
+            listeners.append(threading.Thread(target=_forward, args=(running[-1], f"[{part}] "), daemon=True))
+            listeners[-1].start()
         codes = [process.wait() for process in running]
         for listener in listeners:
             listener.join()
@@ -198,18 +193,12 @@ def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     return own
 
 
-def _forwarded(process: subprocess.Popen[bytes], prefix: str) -> threading.Thread:
-    """A thread that prints the stderr of a process line by line, each with a prefix."""
-
-    def pump() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            sys.stderr.write(prefix + line.decode(errors="replace"))
-            sys.stderr.flush()
-
-    thread = threading.Thread(target=pump, daemon=True)
-    thread.start()
-    return thread
+def _forward(process: subprocess.Popen[bytes], prefix: str) -> None:
+    """Print the stderr of a process line by line, each with a prefix."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        sys.stderr.write(prefix + line.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def exit_text(code: int) -> str:
@@ -217,18 +206,15 @@ def exit_text(code: int) -> str:
 
 
 def end_with_stdin() -> None:
-    """In a worker, kill its process group when standard input closes, because the process that holds the other end of
-    the pipe is done or dead. Does nothing in other processes.
-    """
+    """In a worker, kill its process group when standard input closes: the process that started it is done or dead."""
     if os.environ.pop(WATCH, None) is None:
         return
 
     def watch() -> None:
         while os.read(0, 1):
             pass
-        os.killpg(
-            0, signal.SIGKILL
-        )  # a stage may be killed at any instant, and processes that it started must end, too
+        # A stage may be killed at any instant, and processes that it started must end, too.
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -289,52 +275,3 @@ def gpu_and_model(name: str, index: int) -> tuple[str, str]:
         return name, ""
     uuid = str(torch.cuda.get_device_properties(index).uuid)
     return f"{name} ({uuid[:8]})", str(torch.cuda.get_device_name(index))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedDevice:
-    """A GPU of a host by its number, or the host's CPU if `gpu` is empty. `model`: the model of the GPU."""
-
-    host: str
-    gpu: str = ""
-    model: str = ""
-
-
-@dataclass(slots=True)
-class DeviceLog:
-    """When a stage used devices of other machines, in seconds since the epoch, for its record of times."""
-
-    _begun: dict[Hashable, tuple[float, tuple[UsedDevice, ...]]] = field(default_factory=dict)
-    _spans: dict[UsedDevice, list[tuple[float, float]]] = field(default_factory=dict)
-
-    def begin(self, use: Hashable, devices: Iterable[UsedDevice]) -> None:
-        """Start the use that is named `use`. An earlier use of that name ends."""
-        self.end(use)
-        self._begun[use] = (time.time(), tuple(devices))
-
-    def end(self, use: Hashable) -> None:
-        """End a use; does nothing if it was not started."""
-        start, devices = self._begun.pop(use, (0.0, ()))
-        for device in devices:
-            self._spans.setdefault(device, []).append((start, time.time()))
-
-    def end_all(self) -> None:
-        for use in list(self._begun):
-            self.end(use)
-
-    def taken(self) -> list[dict[str, Any]]:
-        """Remove and return all uses, in the form of the records of times. Uses in progress end."""
-        self.end_all()
-        found, self._spans = self._spans, {}
-        return [
-            {
-                "host": device.host,
-                "gpu": device.gpu,
-                "name": device.model,
-                "spans": [[round(start, 3), round(end, 3)] for start, end in spans],
-            }
-            for device, spans in found.items()
-        ]
-
-
-USED = DeviceLog()

@@ -9,8 +9,9 @@ again, and one that is called with --overwrite all of its updates: TensorBoard s
 ones, trackio both. Rank 0 logs. Trackers start with the first update, because the processes of a launcher have met by
 then.
 
-The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call. The
-other services cannot replace a point, so each point is sent once; `<run>/tracking/iterations.json` lists the sent ones.
+The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call, which
+hides the points of earlier files. The other services cannot replace a point, so each point is sent once;
+`<run>/tracking/iterations.json` lists the sent ones.
 
 Event files are written without TensorBoard's writers: they need torch, and write in a thread, which prints a traceback
 if the disk is full.
@@ -18,7 +19,6 @@ if the disk is full.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -36,12 +36,12 @@ from rla.errors import UserError
 from rla.plugins import from_checkout
 from rla.processes import rank
 from rla.store.atomic import unwritable, write_json, write_text
+from rla.store.manifest import optional_json
 
 CORE = ("tensorboard",)  # installed with rla; the others are extras of the same name
 STAGE = "iterations"
 EVENTS = "events.out.tfevents."
 SAID = 200  # characters of a service's error
-KEPT = 600.0  # seconds for which a viewer may still be reading an event file that has a successor
 
 
 def refuse_missing(name: str) -> None:
@@ -109,13 +109,13 @@ class EventFile:
         except OSError as error:
             raise unwritable(self.path.parent, error) from None
 
-    def log(self, values: Mapping[str, float], *, step: int, when: float | None = None) -> None:
-        """Write a point for each tag. `when`: seconds since the epoch; by default now."""
+    def log(self, values: Mapping[str, float], *, step: int) -> None:
+        """Write a point for each tag."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self.append(Event(wall_time=time.time() if when is None else when, step=step, summary=summary))
+        self.append(Event(wall_time=time.time(), step=step, summary=summary))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,12 +154,11 @@ class Trackers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Values of one iteration by tag. `kind`: of the values. `when`: seconds since the epoch."""
+    """Values of one iteration by tag. `kind`: of the values."""
 
     kind: str
     iteration: int
     values: Mapping[str, float]
-    when: float
 
     @property
     def key(self) -> str:
@@ -167,39 +166,23 @@ class CurvePoint:
 
 
 def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any], config: TrackingConfig) -> None:
-    """Show all `points` of a run with its resolved `parameters`. Raises UserError if a package is missing, a file
-    cannot be written, or a service does not take the points.
+    """Show all `points` of a run; services also get its resolved `parameters`. Raises UserError if a package is
+    missing, a file cannot be written, or a service does not take the points.
     """
     for name in dict.fromkeys(config.trackers) if points else ():
         refuse_missing(name)
         if name == "tensorboard":
-            _write_events(run / name / STAGE, points, parameters)
+            events = EventFile(run / name / STAGE, step=0)
+            for point in sorted(points, key=lambda one: one.iteration):
+                events.log(point.values, step=point.iteration)
         else:
             _send_points(name, run, points, parameters)
-
-
-def _write_events(folder: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any]) -> None:
-    """One event file with all points, which replaces the points of earlier files. Earlier files are removed when no
-    viewer reads them any more: TensorBoard does not notice that its last file was removed.
-    """
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.plugins.text.summary_v2 import text_pb
-
-    earlier = sorted(folder.glob(f"{EVENTS}*"))
-    events = EventFile(folder, step=0)
-    text = text_pb("parameters", f"```\n{json.dumps(parameters, indent=2)}\n```")
-    events.append(Event(wall_time=time.time(), step=0, summary=text))
-    for point in sorted(points, key=lambda one: one.iteration):
-        events.log(point.values, step=point.iteration, when=point.when)
-    for file in earlier[:-1]:
-        if file.stat().st_mtime < time.time() - KEPT:
-            file.unlink()
 
 
 def _send_points(name: str, run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any]) -> None:
     """Send the points that the service `name` has not got yet. Raises UserError if it does not take them."""
     record = run / "tracking" / f"{STAGE}.json"
-    sent = sent_before(record)
+    sent = optional_json(record) or {}
     new = [point for point in points if point.key not in sent.get(name, [])]
     if not new:
         return
@@ -219,13 +202,3 @@ def _send_points(name: str, run: Path, points: Sequence[CurvePoint], parameters:
         said = "".join(letter if letter.isprintable() else " " for letter in f"{type(error).__name__}: {error}"[:SAID])
         raise UserError(f"{name} took no points ({said.strip()}); the next stage with curves sends them") from None
     write_json(record, {**sent, name: [*sent.get(name, []), *(point.key for point in new)]})
-
-
-def sent_before(record: Path) -> dict[str, list[str]]:
-    """Tracker -> keys of the points that it has. Entries of a damaged record are ignored: points are sent again."""
-    try:
-        found = json.loads(record.read_text())
-    except (OSError, ValueError):
-        return {}
-    known = found.items() if isinstance(found, dict) else ()
-    return {name: keys for name, keys in known if isinstance(keys, list)}

@@ -94,7 +94,6 @@ STAGES = (
         writes=(
             ("policy-rewards", "policy_rewards"),
             ("rm-rewards", "rm_rewards"),
-            ("tasks", "task_metrics"),
             ("metrics", "metrics"),
         ),
         sections=("credit", "env"),

@@ -10,7 +10,7 @@ from rla.envs.protocols import Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import add_metrics
-from rla.metrics.diagnostics import iteration_metrics, reward_statistics, task_rows
+from rla.metrics.diagnostics import diagnostics, process_metrics, reward_statistics
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.labels import labels_of
@@ -20,7 +20,7 @@ from rla.store.shards import Output, write_shards
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
-    """Write `rewards/{policy,rm}`, `tasks.json` and `metrics.json`. Trajectories of rejected tasks do not train."""
+    """Write `rewards/{policy,rm}` and `metrics.json`. Trajectories of rejected tasks do not train."""
     inputs = [ctx.path(name) for name in ("trajectories", "scores", "verdicts")]
     for made in inputs[1:]:
         refuse_stale(made, source=inputs[0])
@@ -43,19 +43,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
     labels = labels_of(ctx)  # before rewards are replaced: it takes long and may fail
     write_shards(outputs, made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-    write_json(ctx.path("tasks"), task_rows(episodes, judgements, labels.frame))
-    found = iteration_metrics(
-        episodes,
-        steps,
-        judgements,
-        labels.frame,
-        unlabelled=labels.unlabelled,
-        other_pictures=labels.other_pictures,
-        played=read_manifest(ctx.path("trajectories"), "trajectories")["counts"],
-        decided=read_manifest(ctx.path("verdicts"), "verdicts")["counts"],
-    )
-    add_metrics(found, ctx.path("trajectories"), ctx.config)
-    metrics = {"iteration": ctx.iteration, **found, **reward_statistics(policy, rm), "step_weight": credit.step_weight}
+    played = read_manifest(ctx.path("trajectories"), "trajectories")["counts"]
+    metrics = {
+        "iteration": ctx.iteration,
+        **diagnostics(episodes, judgements, steps),
+        **process_metrics(episodes, judgements, labels.frame),
+        "unlabelled_episodes": labels.unlabelled,
+        "replays_with_other_pictures": labels.other_pictures,
+        **{name: played[name] / max(played["steps"], 1) for name in ("invalid_actions", "truncated")},
+        **{"context_stops": played["context_stops"], "errors": played["env_errors"]},
+        **read_manifest(ctx.path("verdicts"), "verdicts")["counts"],
+    }
+    add_metrics(metrics, ctx.path("trajectories"), ctx.config)
+    metrics |= {**reward_statistics(policy, rm), "step_weight": credit.step_weight}
     metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))
     write_json(ctx.path("metrics"), metrics)
     return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}

@@ -20,7 +20,6 @@ from rla.rollouts.evaluation import (
     add_further,
     evaluated_splits,
     evaluating,
-    families,
     pool_of_split,
     split_context,
 )
@@ -67,7 +66,7 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
         if not writer.complete:  # the last slice measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))
-    metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder, family_of=families(ctx.config))}
+    metrics = {"iteration": ctx.iteration, "split": split, **held_out_metrics(folder)}
     metrics["seconds"] = round(time.monotonic() - started, 1)
     add_further(metrics, ctx, tasks, probed=probed)
     write_json(ctx.path("metrics"), metrics)

@@ -34,20 +34,13 @@ PAGES = {
     "pictures": ("rla.pictures", ("rla.pictures.prompts", "rla.pictures.shard")),
     "credit": (
         "rla.credit",
-        (
-            "rla.credit.advantages",
-            "rla.credit.estimators",
-            "rla.credit.baseline",
-            "rla.credit.consistency",
-            "rla.credit.normalise",
-        ),
+        ("rla.credit.advantages", "rla.credit.estimators", "rla.credit.consistency"),
     ),
     "metrics": (
         "rla.metrics",
         (
             "rla.metrics.custom",
             "rla.metrics.diagnostics",
-            "rla.metrics.process",
             "rla.metrics.intervals",
             "rla_study.metrics.bootstrap",
         ),

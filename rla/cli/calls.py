@@ -7,7 +7,7 @@ machine:
     {"host": "node-3", "devices": [{"gpu": "2", "name": "NVIDIA H200"}], "slice": "3/4"}
 
 `devices` is empty if the stage ran on the CPU or asked a server. Devices of other machines have their host and the
-spans of their use (`rla.processes.DeviceLog`).
+spans of their use (`rla.processes.OTHER_DEVICES`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rla.pipeline.origins import ORIGIN
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes import (
     ON_GPUS,
-    USED,
+    OTHER_DEVICES,
     WATCH,
     end_with_stdin,
     gpu_and_model,
@@ -187,13 +187,13 @@ def readable(value: Any) -> str:
 
 def warnings_of(ctx: StageContext) -> list[Warned]:
     """Warnings of the stage's guards about its iteration; empty if options name folders outside of the run."""
-    if ctx.paths or ctx.spec.name not in {guard.stage for guard in GUARDS}:
+    if ctx.paths or ctx.spec.name not in GUARDS:
         return []
-    from rla.report.collect import iteration_row, setting_of  # brings numpy and pyarrow
+    from rla.report.collect import iteration_row  # brings numpy and pyarrow
 
     first = iteration_row(ctx.run, 1)
     figures = first if ctx.iteration == 1 else iteration_row(ctx.run, ctx.iteration)
-    return list(warned(figures, first, setting_of(ctx.config), stage=ctx.spec.name))
+    return list(warned(figures, first, ctx.config, stage=ctx.spec.name))
 
 
 def heed(found: Sequence[Warned], config: Config, *, echo: Echo) -> None:
@@ -269,7 +269,7 @@ def _timed(ctx: StageContext, before: Stamps) -> dict[str, Any]:
             "made": any(now[path] != before.get(path) for path in folders or now),
             "origin": _origin_digits(ctx),
             "host": socket.gethostname(),
-            "devices": [*used_gpus(ctx), *USED.taken()],
+            "devices": [*used_gpus(ctx), *(one for taken in OTHER_DEVICES for one in taken())],
             **part,
             **call_facts(),
         }

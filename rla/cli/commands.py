@@ -6,7 +6,6 @@ A command imports the code that does its work when it is called, so that `rla --
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -123,7 +122,7 @@ def run_loop(
     """
     from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
     from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
-    from rla.pipeline.run import PIPELINE, PLAN, Accompanies, one_run, ready_dvc, run_stages
+    from rla.pipeline.run import PIPELINE, PLAN, one_run, ready_dvc, run_stages
 
     sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
     asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
@@ -133,7 +132,7 @@ def run_loop(
     with one_run(PIPELINE):
         typer.echo(write_plan(plan, PLAN, stages=STAGES))
         ready_dvc(Path())
-        listeners = [one.accompany(asked, run_folder(plan), config, typer.echo) for one in brought(Accompanies)]
+        listeners = [one.accompany(asked, run_folder(plan), config, typer.echo) for one in brought("accompany")]
 
         def done(stage: str, following: list[str]) -> None:
             for listener in listeners:
@@ -228,9 +227,8 @@ def params_command(
     typer.echo(json.dumps(schema_of_params(usable, alone=env is not None), indent=2))
 
 
-CHOICES = ("worst", "best", "disputed", "flipped")
+CHOICES = ("worst", "disputed")
 COUNT = 20  # of a choice without a number
-KITTY = ("kitty", "ghostty")  # terminals with kitty's graphics protocol, as TERM names them
 
 
 class OptionalCount(TyperCommand):
@@ -258,9 +256,7 @@ def show(
     task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
     episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode.")] = None,
     worst: Annotated[int | None, _count("Steps on which the judge is most wrong against fact")] = None,
-    best: Annotated[int | None, _count("Steps on which every vote is right")] = None,
     disputed: Annotated[int | None, _count("Steps whose votes are split most evenly")] = None,
-    flipped: Annotated[int | None, _count("Tasks that are won less often when they are played next")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
     params: RunParams = None,
     set_: Overrides = None,
@@ -270,14 +266,14 @@ def show(
 
     Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
     """
-    from rla.report.episodes import asked_excerpts, episodes_at, played_iterations
+    from rla.report.episodes import chosen_excerpts, episodes_at, named_excerpts, played_iterations
     from rla.report.render import as_text, draw, excerpts_page, terminal_width
-    from rla.report.tables import parameters_tables, played_table
+    from rla.report.tables import played_table
     from rla.store.atomic import write_text
     from rla.text import counted
 
-    asked = {"task": task, "episode": episode, "worst": worst, "best": best, "disputed": disputed, "flipped": flipped}
-    asked = {name: value for name, value in asked.items() if value is not None}
+    choices = {"task": task, "episode": episode, "worst": worst, "disputed": disputed}
+    asked = [name for name, value in choices.items() if value is not None]
     place, config = run_and_config(run, params, set_)
     if len(asked) > 1:
         raise UserError(f"--{' and --'.join(asked)}: give one of them")
@@ -286,20 +282,25 @@ def show(
     if chosen is None:
         raise UserError(f"{place}: nothing was played yet; call `rla rollout` first")
     title = f"{place}, {f'evaluation on {split} of ' if split else ''}iteration {chosen}"
-    if not asked:
-        tables = [played_table(episodes_at(place, config, chosen, split)), *parameters_tables(place)]
-        typer.echo(as_text(title, tables, width=terminal_width()), nl=False)
+    played = episodes_at(place, config, chosen, split)
+    if task is not None:
+        excerpts = named_excerpts(played, config, "task_id", task)
+    elif episode is not None:
+        excerpts = named_excerpts(played, config, "trajectory_id", episode)
+    elif worst is not None:
+        excerpts = chosen_excerpts(played, config, "worst", worst)
+    elif disputed is not None:
+        excerpts = chosen_excerpts(played, config, "disputed", disputed)
+    else:
+        typer.echo(as_text(title, [played_table(played)], width=terminal_width()), nl=False)
         return
-    ((name, value),) = asked.items()
-    excerpts = asked_excerpts(place, config, chosen, split, name, value)
     if html is not None:
-        write_text(html, excerpts_page(f"{title}: {name}", excerpts))
+        write_text(html, excerpts_page(f"{title}: {asked[0]}", excerpts))
         typer.echo(f"{html}: {counted(len(excerpts), 'excerpt')}")
         return
     if not excerpts:
         typer.echo(f"{title}: nothing of the kind")
-    pictures = sys.stdout.isatty() and any(terminal in os.environ.get("TERM", "") for terminal in KITTY)
-    draw(excerpts, sys.stdout, pictures=pictures)
+    draw(excerpts, sys.stdout)
 
 
 def run_and_config(run: Path | None, params: Path | None, overrides: list[str] | None) -> tuple[Path, Config]:

@@ -19,7 +19,7 @@ A section is used like one of the core, in a params file (`harvest.size: 3`) and
 |---|---|---|---|
 | `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
-| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.PoolBackend` |
+| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.PoolBackend` |
 
 Outputs depend on none of these keys but the engine that computes (`OwnEngine.engine`). The methods of these dataclasses
 do the work. A launcher may have one class only.

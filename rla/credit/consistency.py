@@ -22,8 +22,7 @@ from typing import Literal
 
 import polars as pl
 
-from rla.credit.estimators import integrated_reward
-from rla.credit.normalise import RM_REWARDS, TOLERANCE, in_schema, standardised
+from rla.credit.estimators import RM_REWARDS, TOLERANCE, in_schema, integrated_reward, standardised
 
 Normalise = Literal["step", "task", "none"]
 GROUPS: dict[Normalise, list[str]] = {"step": ["trajectory_id", "step"], "task": ["task_id"]}

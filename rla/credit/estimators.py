@@ -24,20 +24,46 @@ Every function takes `episodes` (trajectory_id, task_id, outcome of +1 or -1, an
 then counts as O) and `steps` (trajectory_id, step, mean_score in [-1, 1] or null if no judgement is valid; `place` for
 comparisons by place), and returns one row per step of these episodes: the columns of `POLICY_REWARDS`. Steps of other
 trajectories are left out.
+
+*Standardised* is (x - mean) / standard deviation of the population within the group; with `spread: sample` it is
+(x - mean) / (standard deviation with n - 1, plus 1e-6), as in GRPO's published codes. Rows are sorted before they are
+summed, because the last bits of a sum depend on the order of its terms, and equal input has to give equal bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import polars as pl
 
-from rla.credit.normalise import POLICY_REWARDS, Spread, in_schema, standardised
-
 Normalise = Literal["step", "task", "place"]
+Spread = Literal["population", "sample"]
 PLACE = ["task_id", "place"]
 GROUPS = {"step": ["task_id", "step"], "task": ["task_id"]}
 DISCOUNT = 0.95  # gamma of the published implementation of GiGPO
+TOLERANCE = 1e-8  # a smaller spread is rounding (1 + 1/3 summed in two orders), not a difference between rewards
+EPSILON = 1e-6  # added to the standard deviation of a sample
+
+_STEP = {"trajectory_id": pl.String, "task_id": pl.String, "step": pl.Int32}
+_PAID = {"reward": pl.Float64, "advantage": pl.Float64}
+POLICY_REWARDS = pl.Schema({**_STEP, "outcome": pl.Int8, "mean_score": pl.Float64, **_PAID})
+RM_REWARDS = pl.Schema({**_STEP, "judgement": pl.Int32, "score": pl.Int8, **_PAID})
+
+
+def standardised(column: str, group: Sequence[str], *, spread: Spread = "population") -> pl.Expr:
+    """The column minus its group's mean, over its group's standard deviation; 0 without spread, and alone."""
+    value = pl.col(column)
+    ddof, epsilon = (1, EPSILON) if spread == "sample" else (0, 0.0)
+    deviation = value.std(ddof=ddof).over(group)  # null for one value with n - 1, and null is not above anything
+    centred = value - value.mean().over(group)
+    return pl.when(deviation > TOLERANCE).then(centred / (deviation + epsilon)).otherwise(0.0)
+
+
+def in_schema(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The columns of the schema, in its order and types, rows in key order."""
+    keys = [name for name in ("trajectory_id", "step", "judgement") if name in schema]
+    return frame.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(keys)
 
 
 def outcome_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, *, spread: Spread = "population") -> pl.DataFrame:

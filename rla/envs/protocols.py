@@ -4,7 +4,6 @@
 |---|---|---|
 | `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
 | `Checks` | `check` | reading of parameters |
-| `Groups` | `family_of_kind` | evaluate: success by family |
 | `Judged` | `judge_prompt` | score-steps |
 | `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
 | `Shares`, `Spreads`, `Pooled` | `service`; `spreads`; `slow`, `warm` | rollout |
@@ -229,15 +228,6 @@ class Probes(Protocol):
         ...
 
     def reward_rule(self) -> RewardRule: ...
-
-
-@runtime_checkable
-class Groups(Protocol):
-    """Groups kinds of tasks that ask for one skill into families, which evaluations measure."""
-
-    def family_of_kind(self, kind: str) -> str:
-        """The kind itself if it belongs to no family."""
-        ...
 
 
 @runtime_checkable

@@ -5,20 +5,21 @@ A package names a class of the group `rla.tables`, which is made without argumen
     [project.entry-points."rla.tables"]
     guess-number = "guess_number:GuessTables"
 
-The class has any of these members; a class without any is ignored.
+The class has any of these members:
 
-| protocol | members | used by |
-|---|---|---|
-| `Measures` | `measure` | compute-rewards and evaluate: `metrics.json` |
-| `Follows` | `figures` | report, trackers and DVC: curves over iterations |
-| `Names` | `named` | trackers and ablations: numbers of an evaluation by a short name |
-| `Joins` | `joined`, `told` | rollout, evaluate, report: figures of services (`rla.envs.protocols.Measured`) |
-| `rla.report.tables.Tabulates` | `tables` | report |
-| `rla.report.render.Illustrates` | `sections` | report: `report.html` |
-| `rla.pipeline.run.Accompanies` | `accompany` | `rla run`: what it says between stages |
+| member | called by |
+|---|---|
+| `measure(trajectories, config, *, held_out)`: keys for `metrics.json` of a complete trajectory shard; `held_out`: the tasks of an evaluation, empty for an iteration | compute-rewards, evaluate |
+| `figures: Sequence[Figure]` | report and trackers: curves over iterations |
+| `named(row) -> dict[str, float]`: numbers of an evaluation by a short name, such as `pass@8` | trackers and ablations |
+| `joined(found) -> dict[str, float]`: the figures of several services (`rla.envs.protocols.Measured`) that are not simply their sum | rollout, evaluate, report |
+| `told(figures) -> str`: one line about joined figures, empty if none is known | rollout, evaluate |
+| `tables(summary) -> Sequence[rla.report.tables.Table]`: those without rows are left out | report |
+| `sections(summary) -> Sequence[rla.report.render.Section]`: those without a body are left out | report: `report.html` |
+| `accompany(plan, run, config, say) -> Callable[[str, list[str]], None]`: called before `rla run` begins; the function gets the name of each stage that has run and of those that follow, and an empty name once the report is printed | `rla run` |
 
 All installed classes are asked about every run. One that does not apply to a run returns nothing.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 from rla.config import Config
 from rla.errors import UserError
@@ -34,7 +35,6 @@ from rla.plugins import loaded, registered
 from rla.store.records import Task
 
 GROUP = "rla.tables"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,43 +52,11 @@ class Figure:
     share: bool = False
 
 
-@runtime_checkable
-class Measures(Protocol):
-    def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
-        """Keys to add to the `metrics.json` of a complete trajectory shard. `held_out`: the tasks of an evaluation;
-        empty for an iteration. Values are JSON; values of `figures` are flat numbers.
-        """
-        ...
-
-
-@runtime_checkable
-class Follows(Protocol):
-    figures: Sequence[Figure]
-
-
-@runtime_checkable
-class Names(Protocol):
-    def named(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """Numbers of the metrics of an evaluation, such as `pass@8`."""
-        ...
-
-
-@runtime_checkable
-class Joins(Protocol):
-    def joined(self, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """The figures of several services that are not simply their sum."""
-        ...
-
-    def told(self, figures: Mapping[str, float]) -> str:
-        """One line about joined figures; empty if none is known."""
-        ...
-
-
-def brought(ability: type[T]) -> list[T]:
-    """The objects of all packages that have the members of `ability`, ordered by entry name. Raises UserError if one
-    cannot be imported or made.
+def brought(member: str) -> list[Any]:
+    """The objects of all packages that have this member, ordered by entry name. Raises UserError if one cannot be
+    imported or made.
     """
-    return [one for one in registered_objects().values() if isinstance(one, ability)]
+    return [one for one in registered_objects().values() if hasattr(one, member)]
 
 
 @cache
@@ -98,7 +66,7 @@ def registered_objects() -> dict[str, Any]:
 
 def add_metrics(metrics: dict[str, Any], trajectories: Path, config: Config, *, held_out: Sequence[Task] = ()) -> None:
     """Add the metrics that packages measure. Raises UserError for a key that is there already."""
-    for one in brought(Measures):
+    for one in brought("measure"):
         found = one.measure(trajectories, config, held_out=held_out)
         if taken := sorted(found.keys() & metrics.keys()):
             raise UserError(f"{GROUP}: {type(one).__name__} measures {taken[0]}, which metrics.json has already")
@@ -106,11 +74,11 @@ def add_metrics(metrics: dict[str, Any], trajectories: Path, config: Config, *, 
 
 
 def followed_figures() -> list[Figure]:
-    return [figure for one in brought(Follows) for figure in one.figures]
+    return [figure for one in brought("figures") for figure in one.figures]
 
 
 def brought_numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for one in brought(Names) for name, value in one.named(row).items()}
+    return {name: value for one in brought("named") for name, value in one.named(row).items()}
 
 
 def joined_figures(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -119,10 +87,10 @@ def joined_figures(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for figures in found:
         for name, value in figures.items():
             joined[name] = joined.get(name, 0) + value
-    for one in brought(Joins) if joined else ():
+    for one in brought("joined") if joined else ():
         joined |= one.joined(found)
     return joined
 
 
 def told_figures(figures: Mapping[str, float]) -> str:
-    return "; ".join(told for one in brought(Joins) if (told := one.told(figures)))
+    return "; ".join(told for one in brought("told") if (told := one.told(figures)))

@@ -4,15 +4,15 @@
     clustered   p = sum_t Y_t / n with tasks as clusters:  u_t = (Y_t - p n_t)/n,  Var(p) = G/(G-1) * sum_t u_t^2
                 Wilson with p (1-p) / Var(p) trials: as many independent ones as would vary that much
     Newcombe    d = p2 - p1,  [d - sqrt((p2-l2)^2 + (u1-p1)^2),  d + sqrt((u2-p2)^2 + (p1-l1)^2)]  with Wilson's l, u
-    difference  d = p_after - p_before, with tasks as clusters:
-                u_t = (Y_t - p n_t)/n of `after` minus the same of `before`,  Var(d) = G/(G-1) * sum_t u_t^2
-    two shares  f = w (p_1 + p_2),  p_k = sum_t Y_kt / sum_t n_kt: balanced accuracy with w = 1/2, mu with w = 1
-                u_t = w * sum_k (Y_kt - p_k n_kt) / N_k,  Var(f) as above; the change of f pairs the tasks
+    shares      f = w * sum_k p_k,  p_k = sum_t Y_kt / N_k,  N_k = sum_t n_kt, with tasks as clusters: a success rate
+                with one share and w = 1, mu with two, balanced accuracy with two and w = 1/2
+                u_t = w * sum_k (Y_kt - p_k n_kt) / N_k,  Var(f) = G/(G-1) * sum_t u_t^2
+    change      of f: the same with u_t of `after` minus u_t of `before`, which takes the pairing of tasks into account
 
 Rollouts of one task resemble each other, so they are not independent trials: all but Wilson and Newcombe count a task
-as one draw. A task in both samples contributes one u_t, which takes the pairing into account; tasks in only one sample
-are fine too. Near 0 and 1, p -+ 1.96 sqrt(Var(p)) is too narrow for few tasks, hence Wilson's form of `clustered`.
-Source of that form: Dean and Pagano, Journal of Survey Statistics and Methodology 3 (2015).
+as one draw. Tasks in only one of two samples are fine. Near 0 and 1, p -+ 1.96 sqrt(Var(p)) is too narrow for few
+tasks, hence Wilson's form of `clustered`. Source of that form: Dean and Pagano, Journal of Survey Statistics and
+Methodology 3 (2015).
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from math import fsum, inf, sqrt
 from statistics import NormalDist
 
 Counts = tuple[int, int]  # successes, trials
-NO_TRIALS: tuple[Counts, Counts] = ((0, 0), (0, 0))
-Shares = Mapping[str, tuple[Counts, Counts]]  # the two shares of each task
+Shares = Mapping[str, tuple[Counts, ...]]  # task -> the counts of each of its shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,7 @@ class Interval:
 
 
 def quantile(confidence: float) -> float:
-    """The two-sided normal quantile: 1.96 for 0.95. Raises `ValueError` outside (0, 1)."""
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    """The two-sided normal quantile: 1.96 for 0.95."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
@@ -63,23 +60,23 @@ def _score(rate: float, total: float, *, confidence: float) -> Interval:
     return Interval(rate, low, high)
 
 
-def clustered(counts: Sequence[tuple[int, int]], *, confidence: float = 0.95) -> Interval | None:
+def clustered(counts: Sequence[Counts]) -> Interval | None:
     """The share of successes, given (successes, trials) of each cluster; None without trials.
 
     Trials count at most as independent. Fewer than two clusters, or clusters that do not vary, carry no spread to learn
     from: a cluster then counts as one trial.
     """
     trials = sum(count for _, count in counts)
-    return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=confidence)
+    return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=0.95)
 
 
-def success_interval(outcomes: Iterable[tuple[str, bool]], *, confidence: float = 0.95) -> Interval | None:
+def success_interval(outcomes: Iterable[tuple[str, bool]]) -> Interval | None:
     """The success rate of episodes, each (task id, whether it was won), with tasks as clusters; None without any."""
     counts: dict[str, tuple[int, int]] = {}
     for task, won in outcomes:
         before = counts.get(task, (0, 0))
         counts[task] = (before[0] + won, before[1] + 1)
-    return clustered(list(counts.values()), confidence=confidence)
+    return clustered(list(counts.values()))
 
 
 def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
@@ -122,69 +119,67 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
     return Interval(estimate, max(-1.0, estimate - down), min(1.0, estimate + up))
 
 
-def difference(
-    before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]], *, confidence: float = 0.95
-) -> Interval | None:
+def difference(before: Mapping[str, Sequence[bool]], after: Mapping[str, Sequence[bool]]) -> Interval | None:
     """The gain in success from `before` to `after`: mappings from task to whether its rollouts succeeded.
 
     None if either sample is empty. With fewer than two tasks, or if no task varies (all rates 0 or 1), the clusters
     carry no spread to learn from and Newcombe's interval for independent trials is given instead.
     """
-    one, two = ({task: (sum(won), len(won)) for task, won in sample.items()} for sample in (before, after))
-    first, second = ((sum(won for won, _ in of.values()), sum(n for _, n in of.values())) for of in (one, two))
-    if not first[1] or not second[1]:
-        return None
-    rate_before, rate_after = first[0] / first[1], second[0] / second[1]
-    influence = []
-    for task in sorted(one.keys() | two.keys()):
-        (won_before, played_before), (won, played_after) = one.get(task, (0, 0)), two.get(task, (0, 0))
-        influence.append(
-            (won - rate_after * played_after) / second[1] - (won_before - rate_before * played_before) / first[1]
-        )
-    squares = sum(value * value for value in influence)
-    if len(influence) < 2 or squares < 1e-18:
-        return newcombe(first, second, confidence=confidence)
-    half = quantile(confidence) * sqrt(len(influence) / (len(influence) - 1) * squares)
-    estimate = rate_after - rate_before
-    return Interval(estimate, max(-1.0, estimate - half), min(1.0, estimate + half))
+    one, two = ({task: ((sum(won), len(won)),) for task, won in sample.items()} for sample in (before, after))
+    if (found := change_of_shares(one, two, weight=1.0)) is not None:
+        return found
+    (first,), (second,) = (_totals(sample) or [(0, 0)] for sample in (one, two))
+    return newcombe(first, second)
 
 
-def two_shares(tasks: Shares, *, weight: float) -> Interval | None:
+def shares_interval(tasks: Shares, *, weight: float) -> Interval | None:
     """`joined_shares` with its interval; None if a share has no trials, or nothing is known of the spread."""
     figure = joined_shares(tasks, weight)
     if figure is None:
         return None
-    return _around(figure, [_influence(tasks, name, weight) for name in sorted(tasks)], 0.0, 2 * weight)
+    return _around(figure, list(_influence(tasks, weight).values()), 0.0, weight * len(_totals(tasks)))
 
 
-def change_of_two_shares(before: Shares, after: Shares, *, weight: float) -> Interval | None:
-    """The gain from `before` to `after`; a task without trials may be missing."""
+def change_of_shares(before: Shares, after: Shares, *, weight: float) -> Interval | None:
+    """The gain from `before` to `after`; a task without trials may be missing. None as for `shares_interval`."""
     first, second = joined_shares(before, weight), joined_shares(after, weight)
     if first is None or second is None:
         return None
-    names = sorted(before.keys() | after.keys())
-    influence = [_influence(after, name, weight) - _influence(before, name, weight) for name in names]
-    return _around(second - first, influence, -2 * weight, 2 * weight)
+    one, two = _influence(before, weight), _influence(after, weight)
+    influence = [two.get(task, 0.0) - one.get(task, 0.0) for task in sorted(one.keys() | two.keys())]
+    most = weight * len(_totals(after))
+    return _around(second - first, influence, -most, most)
 
 
 def joined_shares(tasks: Shares, weight: float) -> float | None:
-    """weight * (p_1 + p_2); None if a share has no trials."""
+    """weight * sum_k p_k; None if a share has no trials."""
     totals = _totals(tasks)
-    if not all(trials for _, trials in totals):
+    if not totals or not all(trials for _, trials in totals):
         return None
     return weight * sum(found / trials for found, trials in totals)
 
 
 def _totals(tasks: Shares) -> list[Counts]:
-    return [(sum(pair[k][0] for pair in tasks.values()), sum(pair[k][1] for pair in tasks.values())) for k in (0, 1)]
+    """The counts of each share over all tasks; empty without tasks."""
+    shares = zip(*tasks.values(), strict=True)
+    return [(sum(found for found, _ in share), sum(trials for _, trials in share)) for share in shares]
 
 
-def _influence(tasks: Shares, name: str, weight: float) -> float:
-    pairs = zip(tasks.get(name, NO_TRIALS), _totals(tasks), strict=True)
-    return weight * sum((found - all_found / trials * count) / trials for (found, count), (all_found, trials) in pairs)
+def _influence(tasks: Shares, weight: float) -> dict[str, float]:
+    """u_t of each task, in order."""
+    totals = _totals(tasks)
+    return {
+        task: weight
+        * sum(
+            (found - all_found / trials * count) / trials
+            for (found, count), (all_found, trials) in zip(tasks[task], totals, strict=True)
+        )
+        for task in sorted(tasks)
+    }
 
 
 def _around(figure: float, influence: Sequence[float], least: float, most: float) -> Interval | None:
+    """The interval of a figure from the influence of each task; None if they do not vary."""
     squares = sum(value * value for value in influence)
     if len(influence) < 2 or squares < 1e-18:
         return None

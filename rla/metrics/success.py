@@ -7,7 +7,7 @@ as won nor as lost, and `env_errors` says how many there were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,8 @@ from rla.metrics.intervals import success_interval
 from rla.store.reading import read_manifest, read_nested, verify_shard
 from rla.store.records import StopReason
 
-LIMITS = (
-    "invalid_actions",
-    "truncated",
-    "context_stops",
-    "env_errors",
-)  # counts of replies and episodes that did not end well
+# counts of replies and episodes that did not end well
+LIMITS = ("invalid_actions", "truncated", "context_stops", "env_errors")
 READ = ("task_id", "kind", "outcome", "stop_reason", "steps.list.element.valid")
 
 
@@ -38,8 +34,8 @@ class EvaluatedEpisode:
     stop_reason: StopReason | None = None
 
 
-def held_out_metrics(folder: Path, *, family_of: Callable[[str], str] | None = None) -> dict[str, Any]:
-    """The metrics of a complete trajectory shard. `family_of`: which kinds belong together.
+def held_out_metrics(folder: Path) -> dict[str, Any]:
+    """The metrics of a complete trajectory shard.
 
     `episodes` counts unbroken ones, `steps` all that were taken. Raises UserError if none counts.
     """
@@ -56,8 +52,7 @@ def held_out_metrics(folder: Path, *, family_of: Callable[[str], str] | None = N
             if played
             else f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty"
         )
-    found = success_metrics(played, manifest["counts"])
-    return found if family_of is None else {**found, "by_family": _figures_by(played, family_of)}
+    return success_metrics(played, manifest["counts"])
 
 
 def evaluated_episode(row: Mapping[str, Any]) -> EvaluatedEpisode:
@@ -74,18 +69,13 @@ def evaluated_episode(row: Mapping[str, Any]) -> EvaluatedEpisode:
 
 def success_metrics(played: Sequence[EvaluatedEpisode], counts: Mapping[str, int | None]) -> dict[str, Any]:
     """The metrics of episodes of which at least one counts; `counts` are of all."""
+    kinds = sorted({one.kind for one in played if not one.broken})
     return {
         **_figures(played),
         "steps": counts["steps"],
         **{name: counts[name] for name in LIMITS},
-        "by_kind": _figures_by(played, lambda kind: kind),
+        "by_kind": {kind: _figures([one for one in played if one.kind == kind]) for kind in kinds},
     }
-
-
-def _figures_by(played: Sequence[EvaluatedEpisode], part_of: Callable[[str], str]) -> dict[str, Any]:
-    """The figures of each part of the kinds of which an episode counts."""
-    parts = sorted({part_of(one.kind) for one in played if not one.broken})
-    return {name: _figures([one for one in played if part_of(one.kind) == name]) for name in parts}
 
 
 def _figures(played: Sequence[EvaluatedEpisode]) -> dict[str, Any]:

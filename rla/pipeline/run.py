@@ -26,7 +26,7 @@ from importlib import import_module
 from multiprocessing import forkserver, get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
@@ -35,9 +35,6 @@ from rla.store.atomic import write_text
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
-
-    from rla.config import Config
-    from rla.pipeline.plan import Plan
 
 PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
 LOOP = "RLA_LOOP"  # environment variable of a stage in a loop: how many iterations the loop has
@@ -87,18 +84,6 @@ PRELOADED = (
 
 
 StageDone = Callable[[str, list[str]], None]
-
-
-@runtime_checkable
-class Accompanies(Protocol):
-    """A member of classes that packages register (`rla.metrics.custom`)."""
-
-    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
-        """Called before `rla run` begins, with the plan as the user gave it. The returned function is called after each
-        stage with its name, such as `rollout@3`, and the names of the stages that follow; and with an empty name once
-        the report is printed.
-        """
-        ...
 
 
 def run_stages(*, say: Callable[[str], None], verbose: bool, done: StageDone | None = None) -> int:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rla.config import Config
-from rla.envs.protocols import Probes
-from rla.envs.registry import environment, from_mapping
+from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.metrics.custom import joined_figures
-from rla.metrics.guards import Setting
 from rla.metrics.intervals import Interval, difference
 from rla.pipeline.finished import TimedCall, current_calls
 from rla.store.layout import artifact, further_splits, numbered_folders
@@ -24,7 +22,6 @@ from rla.store.reading import read_rows
 from rla.store.records import StopReason
 
 Row = dict[str, Any]
-FORMS: tuple[Literal["tagged"], Literal["index"]] = ("tagged", "index")  # of `policy.reply`, which differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +46,9 @@ class RunSummary:
     seconds: Mapping[tuple[int, str], float]  # of (iteration, stage)
     gain: Interval | None  # last evaluation minus the first
     further: tuple[HeldOut, ...] = ()
-    # `balanced`, `mu` -> last evaluation minus the first, of the reward model on the frozen probe
-    probe_change: Mapping[str, Interval] = field(default_factory=dict)
+    probe_gain: Interval | None = None  # of the reward model's balanced accuracy on the frozen probe, like `gain`
     figures: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)  # from packages
-    setting: Setting = field(default_factory=Setting)  # the parameters that warnings depend on
+    config: Config = field(default_factory=Config)  # as far as it is known
 
     @property
     def held_out(self) -> tuple[HeldOut, ...]:
@@ -74,25 +70,18 @@ def collect(run: Path) -> RunSummary:
         seconds=seconds_of(run),
         figures={key: joined_figures(found) for key, found in sorted(figures.items()) if found},
         gain=main.gain,
-        probe_change=_probe_change(run, main.evaluations),
-        setting=_recorded_setting(run),
+        probe_gain=_probe_gain(run, main.evaluations),
+        config=_recorded_config(run),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
 
 
-def _recorded_setting(run: Path) -> Setting:
+def _recorded_config(run: Path) -> Config:
     """From the run's `config.yaml`; the defaults if there is none, or if its environment is not installed."""
     try:
-        return setting_of(from_mapping(read_run_config(run), where=str(run_config_path(run))))
+        return from_mapping(read_run_config(run), where=str(run_config_path(run)))
     except UserError:
-        return Setting()
-
-
-def setting_of(config: Config) -> Setting:
-    """The parameters that warnings about a run depend on."""
-    chosen = environment(config.env.name)
-    prompts = [chosen.policy_prompt(replace(config, policy=replace(config.policy, reply=form))) for form in FORMS]
-    return Setting(config=config, probes=isinstance(chosen, Probes), reply_form=prompts[0] != prompts[1])
+        return Config()
 
 
 def held_out(root: Path, split: str) -> HeldOut:
@@ -122,25 +111,21 @@ def json_or_empty(path: Path) -> Row:
     return read_json(path) if path.exists() else {}
 
 
-def seconds_of(run: Path, *, strict: bool = True) -> dict[tuple[int, str], float]:
-    """(iteration, stage) -> seconds of the calls that made the present outputs. `strict`: as for `recorded_calls`."""
+def seconds_of(run: Path) -> dict[tuple[int, str], float]:
+    """(iteration, stage) -> seconds of the calls that made the present outputs. Raises as `recorded_calls`."""
     seconds: dict[tuple[int, str], float] = {}
-    for calls in recorded_calls(run, strict=strict):
+    for calls in recorded_calls(run):
         key, spent = (calls[0].iteration, calls[0].stage), sum(call.seconds for call in calls)
         seconds[key] = max(spent, seconds.get(key, 0.0))  # slices run at the same time: the longest counts
     return seconds
 
 
-def recorded_calls(run: Path, *, strict: bool = True) -> Iterator[list[TimedCall]]:
-    """The calls in each record of times. `strict`: a damaged record raises UserError; otherwise it is skipped."""
+def recorded_calls(run: Path) -> Iterator[list[TimedCall]]:
+    """The calls in each record of times. Raises UserError for a damaged record."""
     for path in sorted((run / "timings").glob("*.json")):
         try:
             calls = current_calls(read_json(path))
-        except (UserError, KeyError, TypeError, ValueError, AttributeError) as error:
-            if not strict:
-                continue
-            if isinstance(error, UserError):
-                raise
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
         if calls:
             yield calls
@@ -155,16 +140,16 @@ def gain_between(before: Path, after: Path) -> Interval | None:
     return difference(task_outcomes(before), task_outcomes(after))
 
 
-def _probe_change(run: Path, evaluations: Sequence[Row]) -> dict[str, Interval]:
-    """The last evaluation on the frozen probe minus the first; empty unless the votes of both are there."""
+def _probe_gain(run: Path, evaluations: Sequence[Row]) -> Interval | None:
+    """The last evaluation on the frozen probe minus the first; None unless the votes of both are there."""
     probe = artifact(run, "probe_trajectories", 0)
     measured = [row["iteration"] for row in evaluations if row.get("probe_balanced") is not None]
     judged = [artifact(run, "probe_scores", number) for number in measured]
     if len(judged) < 2 or not all(map(is_complete, (probe, judged[0], judged[-1]))):
-        return {}
-    from rla.metrics.process import probe_changes  # brings polars, which takes a while
+        return None
+    from rla.metrics.diagnostics import probe_change  # brings polars, which takes a while
 
-    return probe_changes(probe, judged[0], judged[-1])
+    return probe_change(probe, judged[0], judged[-1])
 
 
 def task_outcomes(folder: Path) -> dict[str, list[bool]]:

@@ -1,9 +1,7 @@
 """Episodes of a run for people: every step with its votes, rewards and label, and the choices of `rla show`.
 
     worst      steps on which most votes contradict the label, the largest policy advantage first
-    best       steps on which every vote agrees with the label, in the same order
     disputed   steps with split votes, the most evenly split first
-    flipped    tasks that were won and are lost later
 
 Labels are of the environment's solver. Unreadable votes do not count. An iteration can be read while it is running:
 votes, rewards and labels are absent until their shard is complete.
@@ -11,8 +9,8 @@ votes, rewards and labels are absent until their shard is complete.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,6 +122,7 @@ EPISODE = ("trajectory_id", "task_id", "slot", "kind", "status", "iteration", "r
 WHOLE = (*EPISODE, "instruction", "steps", "final_observation", "error", "reward", "images", "screens", "calls")
 VOTES = ("trajectory_id", "step", *(f"judgements.list.element.{name}" for name in ("score", "text")))
 PAID = ("trajectory_id", "step", "reward", "advantage")
+POOLS = (("pool", "tasks"), ("candidates", "candidates"))  # artifacts with the tasks of an iteration, and their kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,32 +138,18 @@ class Played:
 
 def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
     """The folders of an iteration. Raises UserError unless its episodes are complete or, with `growing`, begun."""
-    found = Played(
-        trajectories=artifact(run, "trajectories", iteration),
-        scores=artifact(run, "scores", iteration),
-        policy_rewards=artifact(run, "policy_rewards", iteration),
-        rm_rewards=artifact(run, "rm_rewards", iteration),
-        pools=(
-            (artifact(run, "previous_pool", iteration), "tasks"),
-            (artifact(run, "previous_candidates", iteration), "candidates"),
-        ),
-    )
-    return _checked(found, run, iteration, growing=growing)
+    names = ("trajectories", "scores", "policy_rewards", "rm_rewards")
+    pools = [(artifact(run, f"previous_{name}", iteration), kind) for name, kind in POOLS]
+    return _checked({name: artifact(run, name, iteration) for name in names}, pools, run, iteration, growing=growing)
 
 
 def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growing: bool = False) -> Played:
     """The folders of an evaluation on a held-out split. Raises UserError as `played_in` does."""
     root = _root_of(run, config, split)
-    folder = artifact(root, "eval_trajectories", iteration)
-    absent = folder.with_name("rewards")  # an evaluation has no rewards
-    found = Played(
-        trajectories=folder,
-        scores=artifact(root, "eval_scores", iteration),
-        policy_rewards=absent,
-        rm_rewards=absent,
-        pools=((artifact(root, "test_tasks", 0), "tasks"),),
-    )
-    return _checked(found, run, iteration, growing=growing)
+    names = {name: artifact(root, f"eval_{name}", iteration) for name in ("trajectories", "scores")}
+    absent = names["trajectories"].with_name("rewards")  # an evaluation has no rewards
+    names |= {"policy_rewards": absent, "rm_rewards": absent}
+    return _checked(names, [(artifact(root, "test_tasks", 0), "tasks")], run, iteration, growing=growing)
 
 
 def episodes_at(run: Path, config: Config, iteration: int, split: str | None) -> Played:
@@ -179,10 +164,13 @@ def _root_of(run: Path, config: Config, split: str) -> Path:
     return held_out_root(run, splits, split)
 
 
-def _checked(played: Played, run: Path, iteration: int, *, growing: bool) -> Played:
-    if not (is_complete(played.trajectories) or (growing and shard_parts(played.trajectories))):
-        raise UserError(f"{played.trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
-    return replace(played, pools=tuple(pool for pool in played.pools if is_complete(pool[0])))
+def _checked(
+    folders: Mapping[str, Path], pools: Sequence[tuple[Path, str]], run: Path, iteration: int, *, growing: bool
+) -> Played:
+    trajectories = folders["trajectories"]
+    if not (is_complete(trajectories) or (growing and shard_parts(trajectories))):
+        raise UserError(f"{trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
+    return Played(**folders, pools=tuple(pool for pool in pools if is_complete(pool[0])))
 
 
 def episode_frame(played: Played) -> pl.DataFrame:
@@ -309,89 +297,39 @@ def played_iterations(run: Path, config: Config, split: str | None = None, *, gr
     return [i for i, shard in shards.items() if is_complete(shard) or (growing and shard_parts(shard))]
 
 
-Choice = Literal["worst", "best", "disputed"]
+Choice = Literal["worst", "disputed"]
 STEP = ("trajectory_id", "step")
+AROUND = 1  # steps that are shown before a chosen one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """A step, and why it is shown."""
+def chosen_steps(
+    votes: pl.DataFrame, *, labels: pl.DataFrame, paid: pl.DataFrame, choice: Choice, count: int
+) -> list[tuple[str, int, str]]:
+    """(trajectory_id, step, why) of at most `count` steps with a readable vote. Ties are in the order of episode and
+    step.
 
-    trajectory_id: str
-    step: int
-    why: str
-
-
-def step_table(votes: pl.DataFrame, *, labels: pl.DataFrame, paid: pl.DataFrame) -> pl.DataFrame:
-    """One row per step with a readable vote: trajectory_id, step, votes (their number), mean, label, advantage.
-
-    All arguments have trajectory_id and step; `votes` has score (+1, -1, null), `labels` has label, `paid` has
-    advantage. Unknown values are null.
+    All frames have trajectory_id and step; `votes` has score (+1, -1, null), `labels` has label, `paid` has advantage.
     """
-    return (
+    table = (
         votes.drop_nulls("score")
         .group_by(*STEP)
         .agg(votes=pl.len(), mean=pl.col("score").cast(pl.Float64).mean())
         .join(labels.select(*STEP, "label"), on=STEP, how="left")
         .join(paid.select(*STEP, "advantage"), on=STEP, how="left")
     )
-
-
-def choose_steps(table: pl.DataFrame, choice: Choice, count: int) -> list[Chosen]:
-    """At most `count` steps of a `step_table`. Ties are in the order of episode and step."""
-    weight = pl.col("advantage").abs().fill_null(0.0)
-    wrong = (1 - pl.col("mean") * pl.col("label")) / 2  # share of the votes that contradict the label
-    match choice:
-        case "worst":
-            known = table.drop_nulls("label").with_columns(rank=wrong).filter(pl.col("rank") > 0)
-            best = known.sort(-pl.col("rank"), -weight, *STEP)
-        case "best":
-            known = table.drop_nulls("label").with_columns(rank=wrong).filter(pl.col("rank") == 0)
-            best = known.sort(-pl.col("votes").cast(pl.Int64), -weight, *STEP)
-        case "disputed":
-            split = table.filter(pl.col("mean").abs() < 1)
-            best = split.sort(pl.col("mean").abs(), -weight, *STEP)
+    if choice == "worst":
+        wrong = (1 - pl.col("mean") * pl.col("label")) / 2  # share of the votes that contradict the label
+        table, rank = table.filter(wrong > 0), -wrong  # without a label it is null, which is not above 0
+    else:
+        table, rank = table.filter(pl.col("mean").abs() < 1), pl.col("mean").abs()
     found = []
-    for row in best.head(count).iter_rows(named=True):
+    for row in table.sort(rank, -pl.col("advantage").abs().fill_null(0.0), *STEP).head(count).iter_rows(named=True):
         good = round((1 + row["mean"]) / 2 * row["votes"])
         why = f"{good} of {row['votes']} votes call the step good"
-        if choice != "disputed":
+        if choice == "worst":
             why += f", and it {'helped' if row['label'] > 0 else 'did not help'}"
-        found.append(Chosen(trajectory_id=row["trajectory_id"], step=row["step"], why=why))
+        found.append((row["trajectory_id"], row["step"], why))
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flipped:
-    """A task that is won less often. `before`, `after`: shares of won episodes. `won`: a trajectory id of before,
-    `lost`: one of after.
-    """
-
-    task_id: str
-    before: float
-    after: float
-    won: str
-    lost: str
-
-
-def flipped_tasks(before: pl.DataFrame, after: pl.DataFrame) -> list[Flipped]:
-    """Tasks of both frames that are won less often after. Columns: trajectory_id, task_id, rollout, outcome."""
-    sides = []
-    for frame, sign, name in ((before, 1, "won"), (after, -1, "lost")):
-        example = pl.col("trajectory_id").filter(pl.col("outcome") == sign).first()
-        share = (pl.col("outcome") > 0).mean()
-        ordered = frame.sort("rollout", "trajectory_id").group_by("task_id")
-        sides.append(ordered.agg(share.alias(f"{name}_share"), example.alias(name)))
-    both = sides[0].join(sides[1], on="task_id").drop_nulls()
-    return [
-        Flipped(
-            task_id=row["task_id"], before=row["won_share"], after=row["lost_share"], won=row["won"], lost=row["lost"]
-        )
-        for row in both.filter(pl.col("won_share") > pl.col("lost_share")).iter_rows(named=True)
-    ]
-
-
-AROUND = 1  # steps that are shown before a chosen one
 
 
 def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) -> list[Excerpt]:
@@ -401,10 +339,10 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     if not is_complete(played.scores):
         raise UserError(f"{played.scores}: no votes to choose by; call `rla score-steps` first")
     labels = None
-    if choice != "disputed":
+    if choice == "worst":
         if not isinstance(environment(config.env.name), Labels):
             raise UserError(
-                f"--{choice}: the environment {config.env.name} does not say which steps helped; --disputed needs the "
+                f"--worst: the environment {config.env.name} does not say which steps helped; --disputed needs the "
                 "votes alone"
             )
         labels = labels_in(played.trajectories, played.pools, config).frame
@@ -414,69 +352,24 @@ def chosen_excerpts(played: Played, config: Config, choice: Choice, count: int) 
     known = pl.DataFrame(schema=LABELS) if labels is None else labels
     # Some judgements belong to no episode, such as those of reference programs.
     votes = read_judgements(played.scores).join(episode_frame(played), on="trajectory_id", how="semi")
-    grouped: dict[str, list[Chosen]] = {}
-    for one in choose_steps(step_table(votes, labels=known, paid=paid), choice, count):
-        grouped.setdefault(one.trajectory_id, []).append(one)
+    grouped: dict[str, dict[int, str]] = {}
+    for name, step, why in chosen_steps(votes, labels=known, paid=paid, choice=choice, count=count):
+        grouped.setdefault(name, {})[step] = why
     episodes = shown_episodes(played, grouped, config, labels=labels)
     return [
         Excerpt(
             episode=episodes[name],
-            steps=sorted({step for one in steps for step in range(max(0, one.step - AROUND), one.step + 1)}),
-            why="\n".join(f"step {one.step}: {one.why}" for one in sorted(steps, key=lambda one: one.step)),
+            steps=sorted({near for step in steps for near in range(max(0, step - AROUND), step + 1)}),
+            why="\n".join(f"step {step}: {why}" for step, why in sorted(steps.items())),
         )
         for name, steps in grouped.items()
     ]
 
 
-def asked_excerpts(
-    run: Path, config: Config, iteration: int, split: str | None, choice: str, value: Any
-) -> list[Excerpt]:
-    """The excerpts of an option of `rla show`: `task` and `episode` with a prefix of an id, the others with a number.
-    `split`: of an evaluation. Raises UserError if there is nothing to choose from.
+def named_excerpts(played: Played, config: Config, column: str, beginning: str) -> list[Excerpt]:
+    """One episode (`trajectory_id`), or all of a task (`task_id`), by a prefix of its id. Raises UserError unless
+    exactly one id matches.
     """
-    played = episodes_at(run, config, iteration, split)
-    match choice:
-        case "task" | "episode":
-            return _named(played, config, "task_id" if choice == "task" else "trajectory_id", value)
-        case "worst" | "best" | "disputed":
-            return chosen_excerpts(played, config, choice, value)
-    later = [number for number in played_iterations(run, config, split) if number > iteration]
-    if not later:
-        raise UserError(f"--flipped: nothing was played after iteration {iteration}; give an earlier --iteration")
-    return _flipped(played, (episodes_at(run, config, number, split) for number in later), config, value)
-
-
-def _flipped(before: Played, later: Iterable[Played], config: Config, count: int) -> list[Excerpt]:
-    """Two episodes of each task that was won less often when it was played again: a win, then a loss. `later`: the
-    iterations after `before`, in order.
-    """
-    first = episode_frame(before)
-    missing = set(first["task_id"])
-    found: list[tuple[Flipped, Played]] = []
-    for after in later:
-        if not missing:
-            break
-        played = episode_frame(after).filter(pl.col("task_id").is_in(missing))
-        missing -= set(played["task_id"])
-        found += [(one, after) for one in flipped_tasks(first, played)]
-    worst = sorted(found, key=lambda pair: (pair[0].after - pair[0].before, pair[0].task_id))[:count]
-    won = shown_episodes(before, {one.won for one, _ in worst}, config)
-    lost: dict[str, ShownEpisode] = {}
-    for after in dict.fromkeys(after for _, after in worst):
-        lost |= shown_episodes(after, {one.lost for one, place in worst if place == after}, config)
-    excerpts = []
-    for one, _ in worst:
-        sides = won[one.won], lost[one.lost]
-        said = (
-            f"task {one.task_id}: {one.before:.0%} of its episodes won in iteration {sides[0].iteration}, "
-            f"{one.after:.0%} in {sides[1].iteration}"
-        )
-        excerpts += [Excerpt(episode=episode, why=said) for episode in sides]
-    return excerpts
-
-
-def _named(played: Played, config: Config, column: str, beginning: str) -> list[Excerpt]:
-    """One episode, or all of a task, by a prefix of its id. Raises UserError unless exactly one id matches."""
     table = episode_frame(played)
     ids = sorted({name for name in table[column] if name.startswith(beginning)})
     if len(ids) != 1:

@@ -1,7 +1,7 @@
-"""Tables and episodes as terminal text, Markdown and HTML, and the report of a run in these forms.
+"""Tables and episodes as terminal text and HTML, and the report of a run in these forms.
 
 Texts of models and environments are untrusted. In a terminal they are plain text without control characters or rich's
-markup. In HTML every text is escaped, and a page has neither scripts nor resources from elsewhere.
+markup. In HTML (`page.html`) every text is escaped, and a page has neither scripts nor resources from elsewhere.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import io
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from functools import cache
 from itertools import chain
-from typing import IO, Literal, Protocol, runtime_checkable
+from pathlib import Path
+from typing import IO, Any, Literal
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -29,14 +32,18 @@ from rla.metrics.custom import brought
 from rla.report.collect import RunSummary
 from rla.report.curves import Panel, panels, svg
 from rla.report.episodes import Choice, Excerpt, ShownStep, chosen_excerpts, played_in, played_iterations
-from rla.report.tables import GainLine, Table, headline
+from rla.report.tables import Table, headline
 from rla.store.layout import artifact
 from rla.store.manifest import is_complete
 from rla.text import printable
 
 WIDTH = 150  # characters of a line in a file
 MARGIN, GAP = 1, 3  # characters that rich adds: to a line, and to each cell
-LONG = 24  # characters: a longer word may be broken
+WIDEST = 24  # characters: a wider column may be folded
+LONGEST = 1200  # characters of a text in a terminal; the page shows all of it
+SIGNS = {1: ("+", "good"), -1: ("-", "bad"), None: ("?", "open")}  # score of a vote -> sign, class
+COLOURS = {"": "cyan", "good": "green", "bad": "red", "open": "yellow"}  # of classes, in a terminal
+STEPS = 6  # on the page of a run, in each section
 
 
 def terminal_width() -> int:
@@ -52,9 +59,9 @@ def as_text(title: str, tables: Sequence[Table], *, width: int = WIDTH) -> str:
     for table in chain.from_iterable(fitting(table, width) for table in tables):
         drawn = RichTable(title=Text(printable(table.title)), title_justify="left", box=box.SIMPLE)
         drawn.caption, drawn.caption_justify = Text(printable(table.note)) if table.note else None, "left"
-        for index, (column, chosen) in enumerate(zip(table.columns, column_widths(table, width), strict=True)):
+        for index, column in enumerate(table.columns):
             justify: Literal["right", "left"] = "right" if len(table.columns) > 2 and index else "left"
-            drawn.add_column(Text(printable(column)), justify=justify, width=chosen)
+            drawn.add_column(Text(printable(column)), justify=justify)
         for row in table.rows:
             drawn.add_row(*(Text(printable(cell), overflow="fold") for cell in row))
         console.print(drawn)
@@ -63,7 +70,8 @@ def as_text(title: str, tables: Sequence[Table], *, width: int = WIDTH) -> str:
 
 def fitting(table: Table, width: int) -> Iterator[Table]:
     """The table in parts of at most `width` characters: each has the first column and as many others as fit."""
-    first, *others = [_longest_word(table, index) + GAP for index in range(len(table.columns))]
+    cells = zip(table.columns, *table.rows, strict=True)
+    first, *others = [min(max(len(printable(cell)) for cell in column), WIDEST) + GAP for column in cells]
     parts: list[list[int]] = [[0]]
     used = free = width - MARGIN - first
     for index, least in enumerate(others, start=1):
@@ -82,61 +90,12 @@ def fitting(table: Table, width: int) -> Iterator[Table]:
         )
 
 
-def column_widths(table: Table, width: int) -> list[int]:
-    """The width of each column: enough for its longest word; columns that lack most get the remaining space."""
-    columns = range(len(table.columns))
-    widths = [_longest_word(table, index) for index in columns]
-    wanted = [
-        max(len(printable(text)) for text in (table.columns[i], *(row[i] for row in table.rows))) for i in columns
-    ]
-    for _ in range(width - MARGIN - sum(one + GAP for one in widths)):
-        lacking = max(columns, key=lambda index: wanted[index] / max(widths[index], 1))
-        if wanted[lacking] > widths[lacking]:
-            widths[lacking] += 1
-    return widths
-
-
-def _longest_word(table: Table, index: int) -> int:
-    """The width at which no word of a column is broken, unless it is very long. Labels of rows, and figures of several
-    words such as `+3.1 [-1.2, +7.5]`, stay on one line.
-    """
-    cells = [printable(row[index]) for row in table.rows]
-    figures = [cell for cell in cells if cell[:1] and cell[0] in "+-[0123456789" and cell.isprintable()]
-    whole = [cell for cell in (cells if index == 0 else figures) if len(cell) <= LONG]
-    words = [word for text in (printable(table.columns[index]), *cells) for word in text.split()]
-    return min(max(map(len, (*words, *whole)), default=0), LONG)
-
-
-def as_markdown(title: str, tables: Sequence[Table], *, head: Sequence[str] = ()) -> str:
-    """`head`: lines before the tables."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
-
-    lines = [f"# {title}", *(text for one in head for text in ("", one))]
-    for table in tables:
-        lines += ["", f"## {table.title}", "", line(table.columns), line(["---"] * len(table.columns))]
-        lines += [line(row) for row in table.rows]
-        lines += ["", table.note] if table.note else []
-    return "\n".join(lines) + "\n"
-
-
-LONGEST = 1200  # characters of a text in a terminal; the page shows all of it
-VOTES = {1: ("+", "good"), -1: ("-", "bad"), None: ("?", "open")}  # score -> sign, class
-COLOURS = {"": "cyan", "good": "green", "bad": "red", "open": "yellow"}  # of classes, in a terminal
-KITTY = 4096  # bytes of one chunk of a picture in kitty's graphics protocol
-
-
-def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = None, pictures: bool = False) -> None:
-    """Write the excerpts to a terminal or a file. `pictures`: the terminal draws kitty's graphics."""
+def draw(excerpts: Sequence[Excerpt], stream: IO[str], *, width: int | None = None) -> None:
+    """Write the excerpts to a terminal or a file."""
     console = Console(file=stream, width=width, highlight=False)
     for excerpt in excerpts:
         lines = Group(*_excerpt_lines(excerpt))
         console.print(Frame(lines, title=_plain(excerpt.episode.title), title_align="left", border_style="dim"))
-        images = [image for step in excerpt.shown for image in step.images]
-        images += excerpt.episode.last_images if excerpt.to_the_end else ()
-        for image in images if pictures else ():
-            stream.write("".join(kitty(image)) + "\n")
 
 
 def _excerpt_lines(excerpt: Excerpt) -> Iterator[RenderableType]:
@@ -170,7 +129,7 @@ def _step_lines(step: ShownStep) -> Iterator[RenderableType]:
     elif step.reply.strip() != step.action.strip():
         yield _indented(_cut(step.reply), 6)
     for vote in step.votes:
-        sign, kind = VOTES[vote.score]
+        sign, kind = SIGNS[vote.score]
         paid = "" if vote.reward is None else f" (paid {vote.reward:+.2f})"
         text = printable(_cut(vote.text)).strip()
         yield Padding(Text.assemble((f"vote {sign}{paid} ", COLOURS[kind]), text), (0, 0, 0, 6))
@@ -206,47 +165,6 @@ def _cut(text: str) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
-def kitty(png: bytes) -> Iterable[str]:
-    """A PNG file in kitty's graphics protocol: chunks of base64, all but the last with m=1."""
-    data = base64.standard_b64encode(png).decode()
-    chunks = [data[start : start + KITTY] for start in range(0, len(data), KITTY)] or [""]
-    for number, chunk in enumerate(chunks):
-        head = "a=T,f=100," if number == 0 else ""
-        yield f"\x1b_G{head}m={int(number + 1 < len(chunks))};{chunk}\x1b\\"
-
-
-EXCERPT_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #222 }
-article { border: 1px solid #ddd; border-radius: 6px; margin: 1.2rem 0; padding: .4rem 1rem }
-article > h3 { font-size: 1rem; margin: .4rem 0 }
-.why { background: #fff6d8; padding: .2rem .5rem; border-radius: 4px; white-space: pre-line }
-.step { border-top: 1px solid #eee; padding: .4rem 0 }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; margin: .2rem 0 }
-.seen { color: #666; max-height: 14rem; overflow-y: auto }
-.action { font-weight: 600 }
-.fact { border-radius: 4px; padding: 0 .4rem; margin-left: .5rem; background: #eef; font-weight: 400 }
-.good { background: #dcf5e0 } .bad { background: #fbe0de } .open { background: #fff6d8 }
-img { max-width: 100%; border: 1px solid #ddd }
-"""
-STYLE = """
-body { max-width: 75rem }
-.headline { font-size: 1.25rem; border-left: 4px solid #999; padding: .2rem .9rem }
-.better { border-color: #3a7 } .worse { border-color: #c43 }
-.warning { background: #fff6d8; border-left: 4px solid #d90; padding: .2rem .9rem }
-nav a { margin-right: 1rem }
-.curves { display: flex; flex-wrap: wrap; gap: 1rem }
-figure { margin: 0; flex: 1 1 22rem; max-width: 36rem } figure svg { width: 100%; height: auto }
-figcaption { font-weight: 600; font-size: .95rem }
-table { border-collapse: collapse; margin: .5rem 0; font-size: .9rem }
-th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: right; overflow-wrap: anywhere }
-th:first-child, td:first-child { text-align: left }
-.scroll { overflow-x: auto }
-.sides { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem }
-del { background: #fbe0de; text-decoration: line-through } ins { background: #dcf5e0; text-decoration: none }
-details { margin: .6rem 0 } summary { cursor: pointer; font-weight: 600 }
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A titled part of a page. `body`: HTML whose texts are escaped, as by `safe`."""
@@ -256,79 +174,34 @@ class Section:
     body: Sequence[str]
 
 
-@runtime_checkable
-class Illustrates(Protocol):
-    """A member of classes that packages register (`rla.metrics.custom`)."""
-
-    def sections(self, summary: RunSummary) -> Sequence[Section]:
-        """Sections of `report.html`. Sections without a body are left out."""
-        ...
-
-
 def safe(said: str) -> str:
     """A text as HTML."""
-    return escape(printable(said).strip())
+    return str(Markup.escape(printable(said).strip()))
+
+
+@cache
+def _page() -> Template:
+    """`page.html`, whose macros draw excerpts and tables."""
+
+    def shown(value: Any) -> Any:
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, autoescape=True, finalize=shown, undefined=StrictUndefined)
+    environment.filters["base64"] = lambda png: base64.standard_b64encode(png).decode()
+    environment.filters["facts"] = _facts
+    environment.globals |= {"signs": SIGNS, "title": "", "headline": (), "sections": (), "excerpts": ()}
+    return environment.get_template("page.html")
 
 
 def excerpts_page(title: str, excerpts: Sequence[Excerpt]) -> str:
     """A page that needs no other file."""
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{safe(title)}</title>'
-    body = [f"<style>{EXCERPT_STYLE}</style>", f"<h1>{safe(title)}</h1>", *map(_excerpt_html, excerpts)]
-    return head + "\n".join(body) + "</html>\n"
-
-
-def _excerpt_html(excerpt: Excerpt) -> str:
-    """One article. EXCERPT_STYLE has its classes."""
-    episode = excerpt.episode
-    parts = ["<article>", f"<h3>{safe(episode.title)}</h3>"]
-    parts += [f'<p class="why">{safe(excerpt.why)}</p>'] if excerpt.why else []
-    parts.append(_block(episode.instruction, "action"))
-    parts += [part for step in excerpt.shown for part in _step_html(step)]
-    if excerpt.to_the_end:
-        parts += [_block(episode.verdict, "seen"), *map(_picture, episode.last_images)]
-    if episode.error:
-        parts.append(_block(f"the environment broke: {episode.error}", "bad"))
-    return "\n".join([*parts, "</article>"])
-
-
-def _step_html(step: ShownStep) -> Iterator[str]:
-    facts = [*([] if step.valid else [("no action could be read", "bad")]), *_facts(step)]
-    tags = "".join(f'<span class="fact {kind}">{safe(said)}</span>' for said, kind in facts)
-    yield '<div class="step">'
-    yield _block(step.observation, "seen")
-    yield from map(_picture, step.images)
-    yield f'<div class="text action">{step.index} &gt; {safe(step.action)}{tags}</div>'
-    if not step.valid or step.reply.strip() != step.action.strip():
-        yield _block(step.reply, "" if step.valid else "bad")
-    for vote in step.votes:
-        sign, kind = VOTES[vote.score]
-        paid = "" if vote.reward is None else f" paid {vote.reward:+.2f}"
-        yield f'<div class="text"><span class="fact {kind}">vote {sign}{paid}</span> {safe(vote.text)}</div>'
-    yield "</div>"
-
-
-def _block(said: str, kind: str) -> str:
-    return f'<div class="text {kind}">{safe(said)}</div>'
-
-
-def _picture(png: bytes) -> str:
-    return f'<img alt="screenshot" src="data:image/png;base64,{base64.standard_b64encode(png).decode()}">'
+    return _page().render(title=title, excerpts=excerpts)
 
 
 def report_page(title: str, headline: Sequence[str], sections: Sequence[Section]) -> str:
     """A page that needs no other file. Sections without a body are left out."""
-    shown = [section for section in sections if section.body]
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{safe(title)}</title>'
-    parts = [f"{head}<style>{EXCERPT_STYLE}{STYLE}</style>", f"<h1>{safe(title)}</h1>"]
-    for line in headline:
-        kind = "headline"
-        if isinstance(line, GainLine) and not line.gain.low <= 0 <= line.gain.high:  # the interval is clear of zero
-            kind += " better" if line.gain.low > 0 else " worse"
-        parts.append(f'<p class="{kind}">{safe(line)}</p>')
-    parts.append("<nav>" + "".join(f'<a href="#{one.name}">{safe(one.title)}</a>' for one in shown) + "</nav>")
-    for section in shown:
-        parts += [f'<section id="{section.name}"><h2>{safe(section.title)}</h2>', *section.body, "</section>"]
-    return "\n".join(parts) + "</html>\n"
+    return _page().render(title=title, headline=headline, sections=[one for one in sections if one.body])
 
 
 def curves_section(panels: Sequence[Panel]) -> Section:
@@ -336,18 +209,11 @@ def curves_section(panels: Sequence[Panel]) -> Section:
     return Section(name="curves", title="Curves", body=['<div class="curves">', *body, "</div>"] if body else [])
 
 
-def tables_section(tables: Sequence[Table]) -> Section:
-    """Every table, folded."""
-    return Section(name="tables", title="Tables", body=[part for table in tables for part in table_html(table)])
-
-
-def table_html(table: Table, *, unfolded: bool = False) -> Iterator[str]:
-    yield f'<details{" open" if unfolded else ""}><summary>{safe(table.title)}</summary><div class="scroll"><table>'
-    for tag, rows in (("th", [table.columns]), ("td", table.rows)):
-        for row in rows:
-            yield "<tr>" + "".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in row) + "</tr>"
-    yield "</table></div>"
-    yield f"<p>{safe(table.note)}</p></details>" if table.note else "</details>"
+def tables_section(
+    tables: Sequence[Table], *, name: str = "tables", title: str = "Tables", unfolded: bool = False
+) -> Section:
+    drawn = _page().module.table  # type: ignore[attr-defined]
+    return Section(name=name, title=title, body=[str(drawn(table, unfolded)) for table in tables])
 
 
 def text_of_run(summary: RunSummary, made: Sequence[Table], *, width: int) -> str:
@@ -361,13 +227,10 @@ def page_of_run(summary: RunSummary, made: Sequence[Table], config: Config) -> s
     sections = [
         curves_section(panels(summary)),
         *_steps_sections(summary, config),
-        *(section for one in brought(Illustrates) for section in one.sections(summary)),
+        *(section for one in brought("sections") for section in one.sections(summary)),
         tables_section(made),
     ]
     return report_page(f"Run {summary.run}", headline(summary), sections)
-
-
-STEPS = 6  # in each section
 
 
 def _steps_sections(summary: RunSummary, config: Config) -> Iterator[Section]:
@@ -379,5 +242,6 @@ def _steps_sections(summary: RunSummary, config: Config) -> Iterator[Section]:
     titles: dict[Choice, str] = {"worst": "Worst judged", "disputed": "Most disputed"}
     for choice, title in titles.items():
         if choice == "disputed" or isinstance(environment(config.env.name), Labels):
-            body = [_excerpt_html(one) for one in chosen_excerpts(played, config, choice, STEPS)]
+            excerpts = chosen_excerpts(played, config, choice, STEPS)
+            body = [str(_page().module.excerpt(one)) for one in excerpts]  # type: ignore[attr-defined]
             yield Section(name=choice, title=f"{title} steps of iteration {judged[-1]}", body=body)

@@ -1,11 +1,11 @@
-"""The tables of a report and its headline, as plain text: made once, drawn for the terminal, Markdown and HTML."""
+"""The tables of a report and its headline, as plain text: made once, drawn for the terminal and as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import polars as pl
 
@@ -18,10 +18,9 @@ from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_splits
 from rla.report.episodes import Played, episode_frame
-from rla.store.layout import PATHS, SPLITS, UNTRAINED, artifact, further_splits
+from rla.store.layout import UNTRAINED, artifact
 from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
 from rla.store.reading import read_judgements
-from rla.store.records import StopReason
 from rla.text import duration
 
 ABSENT = "-"
@@ -42,29 +41,18 @@ class Table:
     listing: bool = False
 
 
-@runtime_checkable
-class Tabulates(Protocol):
-    """A member of classes that packages register (`rla.metrics.custom`)."""
-
-    def tables(self, summary: RunSummary) -> Sequence[Table]:
-        """Tables of a report. Tables without rows are left out."""
-        ...
-
-
 def tables_of_run(summary: RunSummary) -> list[Table]:
     """All tables that have rows. Raises UserError for a damaged `config.yaml`."""
     made = [
         _warnings(summary),
         *_learning(summary),
         *map(_evaluations, titled_splits(summary)),
-        *(table for found in titled_splits(summary) for table in _last_evaluation(found)),
         _probe(summary),
-        *(table for one in brought(Tabulates) for table in one.tables(summary)),
+        *(table for one in brought("tables") for table in one.tables(summary)),
         *_adaptation(summary),
         *parameters_tables(summary.run),
         _limits(summary),
         _seconds(summary),
-        _locations(summary.run),
     ]
     return [table for table in made if table.rows]
 
@@ -109,7 +97,7 @@ def _by_iteration(
 
 
 def _learning(summary: RunSummary) -> Iterator[Table]:
-    """Per iteration: training, the votes of the reward model, its votes against labels, and difficulty."""
+    """Per iteration: training, the votes of the reward model, and difficulty."""
     yield _by_iteration(
         "Training",
         (
@@ -129,34 +117,20 @@ def _learning(summary: RunSummary) -> Iterator[Table]:
         (
             *(("p+", "p_plus", "%"), ("p-", "p_minus", "%"), ("mu", "mu", 2), ("bound", "theorem1_bound", "%")),
             *(("outcome", "rm_outcome_accuracy", "%"), ("itself", "self_agreement", "%")),
-            ("unparsable", "unparsable_votes", "%"),
+            *(("unparsable", "unparsable_votes", "%"), ("right", "rm_process_accuracy", "%")),
+            *(("95% interval", "rm_process", "interval"), ("balanced", "rm_process_balanced", "%")),
+            *(("on good", "rm_process_good", "%"), ("on bad", "rm_process_bad", "%")),
         ),
         summary.iterations,
         note="p+, p-: votes of +1 in won episodes, of -1 in lost ones; bound: of Theorem 1; outcome, itself: agreement "
-        "with them",
-    )
-    yield _by_iteration(
-        "Reward model against fact",
-        (
-            *(("process", "rm_process_accuracy", "%"), ("95% interval", "rm_process", "interval")),
-            *(("balanced", "rm_process_balanced", "%"), ("on good", "rm_process_good", "%")),
-            *(("on bad", "rm_process_bad", "%"), ("majority", "rm_process_majority", "%")),
-            *(("won", "rm_process_won", "%"), ("lost", "rm_process_lost", "%")),
-            *(("distance", "rm_distance_accuracy", "%"), ("balanced", "rm_distance_balanced", "%")),
-            ("mu of labels", "label_mu", 2),
-        ),
-        summary.iterations,
-        shown=lambda row: row.get("rm_process_accuracy") is not None,
-        note="process: votes that the environment's solver confirms, balanced over good and bad steps, in won and in "
-        "lost episodes; distance: the same if only coming nearer counts; mu of labels: of a judge without error",
+        "with them; right: votes that the environment's solver confirms, balanced over good and bad steps",
     )
     yield _by_iteration(
         "Difficulty",
         (
-            *(("ratio, median", "importance_ratio_median", 2), ("90%", "importance_ratio_p90", 2)),
-            *(("largest", "importance_ratio_max", 2), ("one-sided", "one_sided_tasks", "%")),
-            *(("steps that help", "good_steps", "%"), ("come nearer", "closer_steps", "%")),
-            *(("way covered", "distance_covered", "%"), ("in lost episodes", "distance_covered_lost", "%")),
+            *(("ratio, median", "importance_ratio_median", 2), ("largest", "importance_ratio_max", 2)),
+            *(("one-sided", "one_sided_tasks", "%"), ("steps that help", "good_steps", "%")),
+            ("way covered", "distance_covered", "%"),
         ),
         summary.iterations,
         note="ratio: of tasks that are won and lost; way covered: of the solver's distance, at the nearest point",
@@ -171,7 +145,7 @@ def _evaluations(found: HeldOut) -> Table:
         for row in found.evaluations
     ]
     columns: list[Column] = [*EVALUATED, *((KINDS.get(kind, kind), f"kind {kind}", "%") for kind in kinds)]
-    note = f"last minus first: {_gain_text(found.gain)}" if found.gain else ""
+    note = f"last minus first: {gain_text(found.gain)}" if found.gain else ""
     title = joined_title("Held-out tasks", found.split)
     return _by_iteration(title, columns, rows, note=note, shown=lambda row: True)
 
@@ -187,43 +161,11 @@ KINDS = {
     "pick_two_obj_and_place": "two",
     "look_at_obj_in_light": "look",
 }
-REASONS = {
-    StopReason.WON: "won",
-    StopReason.ENDED: "ended",
-    StopReason.MAX_STEPS: "max steps",
-    StopReason.CONTEXT: "context full",
-    StopReason.ENV_ERROR: "env errors",
-}
-
-
-def _last_evaluation(found: HeldOut) -> Iterator[Table]:
-    """The last evaluation by kind of task, and by family if there are families of several kinds."""
-    last: Row = found.evaluations[-1] if found.evaluations else {}
-    parts: list[Literal["kind", "family"]] = ["kind"]
-    parts += ["family"] if 0 < len(last.get("by_family", {})) < len(last.get("by_kind", {})) else []
-    for part in parts:
-        named = last.get(f"by_{part}", {})
-        rows = [
-            (
-                KINDS.get(name, name),
-                *(_cell(row, key, form) for _, key, form in EVALUATED),
-                *(number((row.get("stop_reasons") or {}).get(reason), 0) for reason in REASONS),
-            )
-            for name, row in (*named.items(), *([("all", last)] if named else []))
-        ]
-        yield Table(
-            title=joined_title(f"Held-out tasks by {part}", found.split),
-            columns=(part, *(heading for heading, _, _ in EVALUATED), *REASONS.values()),
-            rows=tuple(rows),
-            note="the last evaluation; a task is one draw; ended: by the environment or the agent, and not won; max "
-            "steps: of the episode; env errors count in no other column",
-        )
 
 
 def _probe(summary: RunSummary) -> Table:
     """One line per evaluation that measured the reward model on the frozen probe."""
-    change = summary.probe_change.get("balanced")
-    gain = f"; balanced, last minus first: {_gain_text(change)}" if change else ""
+    gain = f"; balanced, last minus first: {gain_text(summary.probe_gain)}" if summary.probe_gain else ""
     return _by_iteration(
         "Reward model on the frozen probe",
         (
@@ -242,19 +184,22 @@ EDIT_COUNTS = ("proposed", "tried", "valid", "measured", "accepted")
 
 
 def _adaptation(summary: RunSummary) -> Iterator[Table]:
-    """What became of proposed tasks per iteration and per kind of edit, and the expert on accepted tasks."""
+    """What became of proposed tasks per iteration and per kind of edit."""
     yield _by_iteration(
         "Adaptation",
         (
             *(("judged", "pending", 0), ("harder", "accepted_harder", 0), ("easier", "accepted_easier", 0)),
             *(("returned", "returned", 0), ("accepted so far", "accepted_total", 0)),
             *(("slots changed", "adapted_slots", 0), ("asked", "tasks_chosen", 0)),
-            *(("proposed", "tasks_proposed", 0), ("valid", "tasks_valid", 0), ("depth", "pool_depth_mean", 3)),
+            ("depth", "pool_depth_mean", 3),
+            *(("expert", "expert_success", "%"), ("on parents", "parent_expert_success", "%")),
+            ("on roots", "root_expert_success", "%"),
         ),
         summary.iterations,
         shown=lambda row: row.get("tasks_chosen") or row.get("pending") or row.get("returned"),
         note="judged: tasks that the iteration before proposed; harder, easier: accepted; depth: edits from the root, "
-        "mean of the pool",
+        "mean of the pool; expert: success of a policy that sees observations only and does not learn, on the accepted "
+        "tasks, their parents and their roots",
     )
     yield Table(
         title="Edits",
@@ -267,18 +212,6 @@ def _adaptation(summary: RunSummary) -> Iterator[Table]:
         note="over all iterations; of the proposals for a task, those after the first valid one are not tried; "
         "measured: played as pending tasks",
     )
-    yield _by_iteration(
-        "Expert on accepted tasks",
-        (
-            *(("accepted", "accepted", 0), ("success", "expert_success", "%")),
-            *(("of parents", "parent_expert_success", "%"), ("of roots", "root_expert_success", "%")),
-            *(("steps", "expert_steps", 1), ("of parents", "parent_expert_steps", 1)),
-            ("of roots", "root_expert_steps", 1),
-        ),
-        summary.iterations,
-        shown=lambda row: row.get("expert_success") is not None,
-        note="a policy that sees observations only and does not learn, on the tasks that were accepted",
-    )
 
 
 def edit_counts(summary: RunSummary) -> Tally:
@@ -287,35 +220,24 @@ def edit_counts(summary: RunSummary) -> Tally:
     return added([row[key] for row in rows for key in ("tasks_by_edit", "by_edit") if row.get(key)])
 
 
-PLAYED = ("episodes", "context_stops", "env_errors", "steps", "truncated", "invalid_actions")
-JUDGED = ("steps", "skipped", "judgements", "truncated", "unparsable", "failed")
-TRAINED = tuple(f"{model}_{key}" for model in ("policy", "rm") for key in ("replies_too_long", "skipped_updates"))
-
-
 def _limits(summary: RunSummary) -> Table:
-    """How much met a limit or failed: one line per iteration, then one per evaluation."""
-    keys = (*(f"rollout_{key}" for key in PLAYED), *(f"judged_{key}" for key in JUDGED), *TRAINED)
-    rows = [
-        (str(row["iteration"]), *(number(row.get(key), 0) for key in keys))
-        for row in summary.iterations
-        if any(key in row for key in keys)
+    """How much met a limit or failed."""
+    columns: list[Column] = [
+        *(("episodes", "rollout_episodes", 0), ("context full", "rollout_context_stops", 0)),
+        *(("env errors", "rollout_env_errors", 0), ("replies", "rollout_steps", 0), ("cut", "rollout_truncated", 0)),
+        *(("no action", "rollout_invalid_actions", 0), ("steps judged", "judged_steps", 0)),
+        *(("prompt too long", "judged_skipped", 0), ("judgements", "judged_judgements", 0)),
+        *(("cut", "judged_truncated", 0), ("unparsable", "judged_unparsable", 0), ("no reply", "judged_failed", 0)),
     ]
-    for found in titled_splits(summary):
-        for row in found.evaluations:
-            if "truncated" in row:
-                counts = row | {"episodes": row["episodes"] + row["env_errors"]}  # an evaluation counts the others only
-                name = joined_title(f"evaluation {row['iteration']}", found.split)
-                cells = (number(counts.get(key), 0) for key in PLAYED)
-                rows.append((name, *cells, *[ABSENT] * len((*JUDGED, *TRAINED))))
-    columns: tuple[str, ...] = ("iteration", "episodes", "context full", "env errors", "replies", "cut", "no action")
-    columns += ("steps judged", "prompt too long", "judgements", "cut", "unparsable", "no reply")
-    columns += ("steps not trained", "updates skipped", "judgements not trained", "updates skipped")
+    for model, replies in (("policy", "steps"), ("rm", "judgements")):
+        columns += [(f"{replies} not trained", f"{model}_replies_too_long", 0)]
+        columns += [("updates skipped", f"{model}_skipped_updates", 0)]
     note = (
         "context full: the next prompt would not have fitted; cut: by max_tokens; cut or unreadable judgements are not "
         "votes; no reply: the chat server gave none; not trained: ends beyond max_tokens of train_policy or train_rm; "
         "skipped: the gradient was not finite"
     )
-    return Table(title="Limits", columns=columns, rows=tuple(rows), note=note)
+    return _by_iteration("Limits", columns, summary.iterations, note=note)
 
 
 def _warnings(summary: RunSummary) -> Table:
@@ -323,7 +245,7 @@ def _warnings(summary: RunSummary) -> Table:
     rows = tuple(
         (str(one.iteration), one.guard, one.said, one.remedy)
         for row in summary.iterations
-        for one in warned(row, first, summary.setting)
+        for one in warned(row, first, summary.config)
     )
     return Table(title="Warnings", columns=("iteration", "warning", "what was seen", "remedy"), rows=rows)
 
@@ -342,15 +264,6 @@ def _seconds(summary: RunSummary) -> Table:
     spent = ", ".join(f"{name} {value:.1f}" for name, value in outside.items() if value)
     note = f"outside of the loop: {spent}" if spent else ""
     return Table(title="Seconds", columns=("iteration", *LOOP, "sum"), rows=tuple(rows), note=note)
-
-
-def _locations(run: Path) -> Table:
-    """The folder of every artifact; `<i>` stands for the iteration."""
-    names = [name for name in PATHS if not name.startswith("previous_")]
-    rows = [(name, str(run / PATHS[name].format(i="<i>", p=""))) for name in names]
-    for name in ("test_tasks", "eval_trajectories", "eval_metrics") if further_splits(run) else ():
-        rows.append((f"{name}, further splits", str(run / SPLITS / "<split>" / PATHS[name].format(i="<i>"))))
-    return Table(title="Where it lies", columns=("artifact", "folder"), rows=tuple(rows), listing=True)
 
 
 def parameters_tables(run: Path) -> list[Table]:
@@ -385,45 +298,25 @@ def played_table(played: Played) -> Table:
         .sort("rollout", "trajectory_id")
         .group_by("task_id", maintain_order=True)
         .agg(
-            pl.col("kind", "status", "instruction").first(),
+            pl.col("kind", "status").first(),
             won=(pl.col("outcome") > 0).mean(),
             episodes=pl.len(),
+            instruction=pl.col("instruction").first(),
             first=pl.col("trajectory_id").first(),
         )
         .join(votes, on="task_id", how="left")
         .sort("kind", "task_id")
     )
-    rows = tuple(
-        (
-            row["task_id"],
-            row["kind"],
-            row["status"],
-            percent(row["won"]),
-            str(row["episodes"]),
-            number(row["mean"], 2),
-            row["instruction"].splitlines()[0] if row["instruction"] else "",
-            row["first"],
-        )
-        for row in tasks.iter_rows(named=True)
-    )
     columns = ("task", "kind", "status", "won, %", "episodes", "mean vote", "instruction", "first episode")
-    note = "--task ID or --episode ID shows all steps; --worst, --best, --disputed and --flipped choose some"
-    return Table(title="Tasks that were played", columns=columns, rows=rows, note=note)
+    rows = []
+    for task, kind, status, won, episodes, instruction, first, mean in tasks.iter_rows():
+        said = instruction.splitlines()[0] if instruction else ""
+        rows.append((task, kind, status, percent(won), str(episodes), number(mean, 2), said, first))
+    note = "--task ID or --episode ID shows all steps; --worst and --disputed choose some"
+    return Table(title="Tasks that were played", columns=columns, rows=tuple(rows), note=note)
 
 
-class GainLine(str):
-    """A line of the headline that ends with a change and its interval. The page colours it by the interval."""
-
-    gain: Interval
-
-    def __new__(cls, said: str, gain: Interval) -> GainLine:
-        """`said: +21.4 points, 95% interval +15.0 to +27.8`."""
-        line = super().__new__(cls, f"{said}: {_gain_text(gain)}")
-        line.gain = gain
-        return line
-
-
-def _gain_text(gain: Interval) -> str:
+def gain_text(gain: Interval) -> str:
     """`+21.4 points, 95% interval +15.0 to +27.8`."""
     points = [100 * value for value in (gain.estimate, gain.low, gain.high)]
     return f"{points[0]:+.1f} points, 95% interval {points[1]:+.1f} to {points[2]:+.1f}"
@@ -436,8 +329,9 @@ def headline(summary: RunSummary) -> list[str]:
     lines = [*_since_untrained(summary)]
     lines += [line for found in titled_splits(summary) for line in _success_line(found)]
     probed = [row["probe_balanced"] for row in summary.evaluations if row.get("probe_balanced") is not None]
-    if change := summary.probe_change.get("balanced"):
-        lines.append(GainLine(f"judge on the frozen probe {percent(probed[0])} to {percent(probed[-1])}", change))
+    if summary.probe_gain:
+        ends = f"{percent(probed[0])} to {percent(probed[-1])}"
+        lines.append(f"judge on the frozen probe {ends}: {gain_text(summary.probe_gain)}")
     others = [*_first_to_last(summary, "mu", "mu", 2)]
     others += _first_to_last(summary, "rm_process_balanced", "judge right about steps", "%")
     accepted = [row["accepted_total"] for row in summary.iterations if row.get("accepted_total") is not None]
@@ -455,7 +349,8 @@ def _since_untrained(summary: RunSummary) -> Iterator[str]:
     after = artifact(summary.run, "eval_trajectories", rows[-1]["iteration"])
     if (gain := gain_between(before / "trajectories", after)) is not None:
         ends = [percent(row["success"]) for row in (read_json(before / "metrics.json"), rows[-1])]
-        yield GainLine(f"held-out success {ends[0]} untrained to {ends[1]} at iteration {rows[-1]['iteration']}", gain)
+        at = f"at iteration {rows[-1]['iteration']}"
+        yield f"held-out success {ends[0]} untrained to {ends[1]} {at}: {gain_text(gain)}"
 
 
 def _success_line(found: HeldOut) -> Iterator[str]:
@@ -469,7 +364,7 @@ def _success_line(found: HeldOut) -> Iterator[str]:
         return
     count = rows[-1]["iteration"] - rows[0]["iteration"]
     span = f"{percent(rows[0]['success'])} to {percent(rows[-1]['success'])} in {count} iteration{'s' * (count != 1)}"
-    yield GainLine(f"{name} {span}", found.gain)
+    yield f"{name} {span}: {gain_text(found.gain)}"
 
 
 def _first_to_last(summary: RunSummary, key: str, name: str, form: str | int) -> list[str]:

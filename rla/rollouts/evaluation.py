@@ -18,13 +18,13 @@ Polars is imported in functions: it starts threads, and `rla run` imports this f
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rla.config import Config
-from rla.envs.protocols import Demonstrates, Groups, Judged, Labels, LabelsSeen, Probes, RewardRule
+from rla.envs.protocols import Demonstrates, Judged, Labels, LabelsSeen, Probes, RewardRule
 from rla.envs.registry import environment
 from rla.metrics.custom import add_metrics
 from rla.pictures.shard import distinct_images
@@ -88,12 +88,6 @@ def evaluating(config: Config) -> Config:
     )
 
 
-def families(config: Config) -> Callable[[str], str] | None:
-    """The family of a kind of task; None if the environment has no families."""
-    chosen = environment(config.env.name)
-    return chosen.family_of_kind if isinstance(chosen, Groups) else None
-
-
 def add_further(metrics: dict[str, Any], ctx: StageContext, tasks: Sequence[Task], *, probed: bool) -> None:
     """Add further figures of the stage's `out`, whose tasks are `tasks`.
 
@@ -109,7 +103,7 @@ def add_further(metrics: dict[str, Any], ctx: StageContext, tasks: Sequence[Task
     wanted = probed and config.evaluation.probe_tasks > 0 and config.judge.enabled and config.judge.trains
     if not (wanted and labelled and isinstance(chosen, Judged) and isinstance(chosen, Demonstrates)):
         return
-    from rla.metrics.process import probe_metrics
+    from rla.metrics.diagnostics import probe_metrics
 
     rm = ctx.path("rm")
     if rm == artifact(ctx.run, "rm", 0) and not rm.exists():  # the untrained model of a run without a warm start
@@ -146,7 +140,7 @@ def _scores(ctx: StageContext, folder: Path, played: Path, rm: Path | None) -> P
 
 def _frozen_probe(ctx: StageContext, chosen: Demonstrates) -> Path:
     """The folder of the probe's episodes, which are made if they are missing, with their labels next to it."""
-    from rla.metrics.process import PROBE_LABEL, PROBE_LABELS
+    from rla.metrics.diagnostics import PROBE_LABEL, PROBE_LABELS
     from rla.rollouts.labels import labels_in
 
     always = replace(ctx, iteration=0, config=replace(ctx.config, seed=PROBE_SEED))

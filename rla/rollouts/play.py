@@ -29,7 +29,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.pool.hosting import Environments, environments
+from rla.envs.pool import Environments, environments
 from rla.envs.protocols import PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.registry import environment
 from rla.errors import UserError

@@ -43,7 +43,6 @@ ARTIFACTS = {
     "policy_rewards": ("{i}/rewards/policy", "compute-rewards", "policy_rewards"),
     "rm_rewards": ("{i}/rewards/rm", "compute-rewards", "rm_rewards"),
     "metrics": ("{i}/metrics.json", "compute-rewards", ""),
-    "task_metrics": ("{i}/tasks.json", "compute-rewards", ""),
     "judge_accuracy": ("{i}/judge-accuracy.json", "judge-accuracy", ""),
     "policy": ("{i}/policy", "train-policy", ""),
     "rm": ("{i}/rm", "train-rm", ""),

@@ -1,6 +1,6 @@
 """The records that pass between stages. `Task`, `Trajectory` and `StepScore` are rows of shards, the others are parts
 of these rows; `schemas/` holds the columns. Verdicts and standings are in `rla.adaptation.acceptance`, candidates in
-`rla.adaptation.candidates`, rewards in `rla.credit.normalise`.
+`rla.adaptation.candidates`, rewards in `rla.credit.estimators`.
 
 A *task* occupies a *slot* of the pool: the slot is the id of the root task it descends from, so an adapted task
 replaces its parent and the number of slots never changes.

@@ -27,7 +27,7 @@ from tests.attack.small_run import World
 
 OUT = ("--out", "out")
 TRAINED = ("--policy", "r/init/policy")
-REWARDS = ("--policy-rewards", "out/p", "--rm-rewards", "out/r", "--tasks", "t.json", "--metrics", "m.json")
+REWARDS = ("--policy-rewards", "out/p", "--rm-rewards", "out/r", "--metrics", "m.json")
 READERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # shard, its kind, the call that reads `bad` in its place
     ("0/pool", "tasks", ("rollout", "--pool", "bad", *TRAINED, *OUT)),
     ("0/pool", "tasks", ("rollout", "--pool", "bad", *TRAINED, *OUT)),

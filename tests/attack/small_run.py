@@ -46,7 +46,7 @@ FOREIGN = (
     "r/2/policy-old/weights.bin",
 )
 # Of the report: they show seconds.
-TIMED = {"report.txt", "report.md", "report.html", "report.json", "metrics.json", "seconds.svg"}
+TIMED = {"report.txt", "report.html", "report.json", "metrics.json", "seconds.svg"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,9 @@ def test_what_cannot_be_shown_is_said(scripted: Path, rla: Rla, monkeypatch: pyt
     monkeypatch.chdir(scripted)
     for arguments, said in (
         (("--iteration", "7"), "no episodes of iteration 7"),
-        (("--iteration", "2", "--flipped"), "give an earlier --iteration"),
-        (("--iteration", "1", "--worst", "--best"), "give one of them"),
+        (("--iteration", "1", "--worst", "--disputed"), "give one of them"),
         (("--iteration", "1", "--episode", "nowhere"), "there is none"),
         (("--split", "elsewhere"), "not a held-out split"),
-        (("--split", "test", "--iteration", "0", "--flipped"), "nothing was played after iteration 0"),
     ):
         code, _, error = rla("show", "--run", "r", *arguments)
         assert code == 2 and said in error, (arguments, error)

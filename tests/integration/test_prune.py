@@ -29,7 +29,7 @@ def whole(folder: Path, model: str) -> list[int]:
 
 def history(folder: Path) -> list[dict[str, object]]:
     """The rows of the report, without what follows the clock."""
-    rows = json.loads((folder / "runs/t/report/history.json").read_text())
+    rows = json.loads((folder / "runs/t/report/report.json").read_text())["iterations"]
     return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
 
 

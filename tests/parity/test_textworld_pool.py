@@ -10,12 +10,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from rla.config import resolved
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.observation import Observation
-from rla.envs.pool.hosting import environments, recipe_of, steps_in_pool
-from rla.envs.pool.pool import EnvironmentPool
+from rla.envs.pool import EnvironmentPool, environments, steps_in_pool
 from rla.store.records import Task
 from tests.parity.alfworld_play import real_games
 from tests.unit.builders import configured
@@ -63,7 +63,7 @@ def test_a_killed_worker_changes_no_observation() -> None:
         return list(await asyncio.gather(*(disturbed(pool, task) for task in tasks)))
 
     tasks = games()
-    with EnvironmentPool(recipe_of(CONFIG), workers=2, busy=2, deadline_s=60) as pool:
+    with EnvironmentPool(resolved(CONFIG), workers=2, busy=2, deadline_s=60) as pool:
         found = asyncio.run(main(pool))
     assert found == [inline(task) for task in tasks]
     assert pool.replaced == len(tasks)

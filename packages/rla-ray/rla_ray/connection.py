@@ -11,7 +11,8 @@ from typing import Any
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.plugins import from_checkout
-from rla.processes import UsedDevice, gpu_and_model
+from rla.processes import gpu_and_model
+from rla_ray.devices import UsedDevice
 
 NAMESPACE = "rla"
 KNOCK = 20.0  # seconds

@@ -40,7 +40,7 @@ ENDS = 2  # steps shown from the beginning and from the end of an episode
 
 
 class DuringRun:
-    """Registered in the group `rla.tables`; it has the member of `rla.pipeline.run.Accompanies`."""
+    """Registered in the group `rla.tables`; it has the member `accompany`."""
 
     def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
         milestones = Milestones(plan=plan, run=run, config=config, say=say)
@@ -63,7 +63,7 @@ class Milestones:
             self.say(foreseen(self.config))
 
     def passed(self, stage: str, following: Sequence[str]) -> None:
-        """Implements `Accompanies`. An error, such as a damaged record of times, is reported but does not stop the
+        """Called after each stage. An error, such as a damaged record of times, is reported but does not stop the
         run.
         """
         try:

@@ -15,7 +15,7 @@ import rla.config.load
 from rla.cli.app import run
 from rla.config.load import SECTIONS, config_digest, config_type, effective_parameters, resolved
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.pool.hosting import environments
+from rla.envs.pool import environments
 from rla.envs.registry import from_mapping, schema_of_params
 from rla.errors import UserError
 from rla.llm.base import Request
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rla.config.schema import from_one, without_effect
-from rla.envs.pool.hosting import own_environments
+from rla.envs.pool import own_environments
 from rla.llm.scripted import ScriptedGenerator
 
 told = []

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from rla.config.sections import CreditConfig
-from rla.credit.advantages import both_advantages, weighed
-from rla.credit.baseline import baseline_weight, with_baseline
+from rla.credit.advantages import baseline_weight, both_advantages, weighed, with_baseline
 from rla.envs.registry import load_config
 from rla.errors import UserError
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps, values

@@ -10,7 +10,7 @@ import pytest
 
 from rla.credit import consistency, estimators
 from rla.credit.consistency import Normalise
-from rla.credit.normalise import RM_REWARDS
+from rla.credit.estimators import RM_REWARDS
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps
 
 MIXED = {"q/a": 1, "q/b": -1}  # accuracy 0.5: trains the reward model

@@ -8,8 +8,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit.estimators import integrated_advantages
-from rla.credit.normalise import POLICY_REWARDS
+from rla.credit.estimators import POLICY_REWARDS, integrated_advantages
 from tests.unit.credit.builders import Votes, episodes, steps, values
 
 

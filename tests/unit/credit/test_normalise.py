@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rla.credit import consistency, estimators
-from rla.credit.normalise import standardised
+from rla.credit.estimators import standardised
 from rla.metrics.diagnostics import diagnostics
 from tests.unit.credit.builders import Votes, episodes, judgements, steps
 

@@ -6,8 +6,7 @@ from math import sqrt
 
 import pytest
 
-from rla.credit.estimators import accuracies, outcome_advantages
-from rla.credit.normalise import POLICY_REWARDS
+from rla.credit.estimators import POLICY_REWARDS, accuracies, outcome_advantages
 from tests.unit.credit.builders import episodes, steps, values
 
 

@@ -7,8 +7,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
-from rla.credit.estimators import step_advantages
-from rla.credit.normalise import POLICY_REWARDS
+from rla.credit.estimators import POLICY_REWARDS, step_advantages
 from tests.unit.credit.builders import episodes, steps, values
 
 

@@ -78,9 +78,9 @@ def test_a_figure_has_a_curve_for_iterations_and_evaluations_and_a_series(tmp_pa
     evaluations = ({"iteration": 0, "success": 0.5, "jumps": 3},)
     summary = RunSummary(run=tmp_path, iterations=rows, evaluations=evaluations, seconds={}, gain=None)
     drawn = {panel.name: panel for panel in panels(summary)}
-    assert [(line.label, line.y) for line in drawn["jumps"].lines] == [("training tasks", (4,)), ("held out", (3,))]
+    assert [(line.label, line.y) for line in drawn["jumps"].lines] == [("held out", (3,)), ("training tasks", (4,))]
     assert (drawn["high"].unit, drawn["high"].lines[0].y) == ("%", (25.0,))
-    assert {"jumps": 4, "high": 0.25}.items() <= report_figures(summary)["history.json"][0].items()
+    assert {"jumps": 4, "high": 0.25}.items() <= report_figures(summary)["iterations"][0].items()
 
 
 def test_trackers_get_figures_with_a_tag_and_numbers_with_a_name(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from math import inf, sqrt
 import polars as pl
 import pytest
 
-from rla.metrics.process import Metrics, process_metrics
+from rla.metrics.diagnostics import Metrics, process_metrics
 from rla.rollouts.labels import LABELS
 from tests.unit.credit.builders import Votes, episodes, judgements
 
@@ -31,7 +31,7 @@ def measure(
 
 
 def figures(found: Metrics, prefix: str) -> list[float | int | None]:
-    names = ("votes", "accuracy", "good", "bad", "balanced", "majority", "won", "lost")
+    names = ("votes", "accuracy", "good", "bad", "balanced")
     return [found[f"{prefix}_{name}"] for name in names]
 
 
@@ -44,20 +44,10 @@ VOTES: Mapping[str, Sequence[Votes]] = {"p/0": [[1, 1, -1], [1, -1, None]], "q/0
 
 def test_votes_are_measured_against_the_labels() -> None:
     # p: + + - against +, + - against +: 3 of 5. q: - + + against -, - against -: 2 of 4. In all 5 of 9.
-    # Majorities: right, tie, wrong, right: 2.5 of 4.
     found = measure(OUTCOMES, VOTES, FACTS)
-    expected = [9, 5 / 9, 3 / 5, 2 / 4, (3 / 5 + 2 / 4) / 2, 2.5 / 4, 3 / 5, 2 / 4]
+    expected = [9, 5 / 9, 3 / 5, 2 / 4, (3 / 5 + 2 / 4) / 2]
     assert figures(found, "rm_process") == pytest.approx(expected)
     assert (found["labelled_steps"], found["good_steps"]) == (4, 0.5)
-
-
-def test_measured_against_the_distance_exploring_is_no_progress() -> None:
-    # Only p's first step came nearer. p: 2 of 3 and 1 of 2; q as before 2 of 4: 5 of 9.
-    # Good: 2 of 3. Bad: 1 of 2 and 2 of 4: 3 of 6.
-    found = measure(OUTCOMES, VOTES, FACTS)
-    expected = [9, 5 / 9, 2 / 3, 3 / 6, (2 / 3 + 3 / 6) / 2, 2.5 / 4, 3 / 5, 2 / 4]
-    assert figures(found, "rm_distance") == pytest.approx(expected)
-    assert found["closer_steps"] == 0.25
 
 
 def test_the_interval_takes_the_task_as_the_unit() -> None:
@@ -81,15 +71,6 @@ def test_a_judge_that_always_says_yes_has_a_balanced_accuracy_of_one_half() -> N
     assert (found["rm_process_accuracy"], found["rm_process_balanced"]) == (0.75, 0.5)
 
 
-def test_mu_of_a_judge_without_error() -> None:
-    # won: labels + + -, P(+) = 2/3. lost: labels + -, P(-) = 1/2.
-    facts: Mapping[str, Sequence[Fact]] = {
-        "p/0": [(1, 3, 2), (1, 2, 1), (-1, 1, 1)],
-        "p/1": [(1, 3, 2), (-1, 2, 2)],
-    }
-    assert measure({"p/0": 1, "p/1": -1}, {}, facts)["label_mu"] == pytest.approx(2 / 3 + 1 / 2)
-
-
 def test_the_way_covered_is_that_of_the_nearest_point() -> None:
     # p/0 won: all of it. p/1: from 4 down to 1 and back to 3: 3/4. p/2 only went away: 0.
     facts: Mapping[str, Sequence[Fact]] = {
@@ -99,19 +80,12 @@ def test_the_way_covered_is_that_of_the_nearest_point() -> None:
     }
     found = measure({"p/0": 1, "p/1": -1, "p/2": -1}, {}, facts)
     assert found["distance_covered"] == pytest.approx((1 + 3 / 4 + 0) / 3)
-    assert found["distance_covered_lost"] == pytest.approx((3 / 4 + 0) / 2)
 
 
-def test_out_of_a_dead_end_any_plan_is_nearer() -> None:
-    found = measure({"p/0": -1}, {"p/0": [[-1], [1]]}, {"p/0": [(-1, inf, inf), (1, inf, 7)]})
-    assert found["rm_distance_accuracy"] == 1.0
-    assert found["distance_covered"] is None
-
-
-def test_without_a_measure_of_distance_the_labels_still_count() -> None:
+def test_a_dead_end_has_no_way_and_a_label_without_distance_still_counts() -> None:
+    assert measure({"p/0": -1}, {}, {"p/0": [(-1, inf, inf), (1, inf, 7)]})["distance_covered"] is None
     found = measure({"p/0": 1}, {"p/0": [[1]]}, {"p/0": [(1, None, None)]})
-    assert (found["rm_process_accuracy"], found["rm_distance_accuracy"]) == (1.0, None)
-    assert (found["closer_steps"], found["distance_covered"]) == (None, None)
+    assert (found["rm_process_accuracy"], found["distance_covered"]) == (1.0, None)
 
 
 def test_steps_of_episodes_that_are_left_out_do_not_count() -> None:
@@ -120,7 +94,7 @@ def test_steps_of_episodes_that_are_left_out_do_not_count() -> None:
 
 def test_without_labels_every_figure_is_null_and_counts_are_zero() -> None:
     found = measure(OUTCOMES, VOTES, {})
-    assert [found.pop(name) for name in ("labelled_steps", "rm_process_votes", "rm_distance_votes")] == [0, 0, 0]
+    assert [found.pop(name) for name in ("labelled_steps", "rm_process_votes")] == [0, 0]
     assert set(found.values()) == {None}
     unjudged = measure(OUTCOMES, {}, FACTS)
     assert (unjudged["rm_process_accuracy"], unjudged["good_steps"]) == (None, 0.5)

@@ -45,22 +45,6 @@ def test_an_episode_that_the_environment_broke_is_counted_and_is_no_loss(tmp_pat
     assert list(found["by_kind"]) == ["pick_and_place_simple"]  # of the other kind no episode counts
 
 
-def test_kinds_of_one_family_are_counted_together(tmp_path: Path) -> None:
-    """x-easy: won. x-hard: lost, won. y: broken, so its family has no figures."""
-    found = held_out_metrics(
-        shard(
-            tmp_path,
-            episode("a/0", "won", kind="x-easy"),
-            episode("b/0", "ended", kind="x-hard"),
-            episode("b/1", "won", kind="x-hard"),
-            episode("c/0", "env_error", kind="y", steps=0),
-        ),
-        family_of=lambda kind: kind.split("-")[0],
-    )
-    (family,) = found["by_family"].items()
-    assert family[0] == "x" and (family[1]["episodes"], family[1]["success"]) == (3, 2 / 3)
-
-
 def test_a_kind_has_its_interval_its_steps_and_why_its_episodes_ended(tmp_path: Path) -> None:
     """Of kind x task a is won twice, task b never, once by the agent's end and once by max_steps: one independent trial
     of 1/2, as in the next test. Of kind y one task is won in three steps, and another broken.

@@ -8,22 +8,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 import yaml
 
 from rla.config.training import WarmStartConfig
 from rla.errors import UserError
-from rla.metrics.diagnostics import balance, judge_metrics
-from rla.metrics.process import process_metrics
 from rla.pipeline.context import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
-from rla.report.curves import HISTORY
-from rla.rollouts.labels import LABELS
 from rla.store.layout import artifact, resource
 from stages import STAGES
 from stages.warm_start import SECTIONS
-from tests.unit.credit.builders import episodes, judgements, steps
 
 ITERATION = 2
 # They read what is there, and nothing of the loop reads them.
@@ -173,14 +167,6 @@ def test_dvc_comes_to_an_evaluation_before_the_iterations_that_do_not_need_it() 
     """It goes through the file from the top, each stage after what it depends on."""
     order = list(yaml.safe_load(resource("dvc.yaml").read_text())["stages"])
     assert order.index("evaluate") < order.index("rollout")
-
-
-def test_every_figure_on_the_reward_model_is_followed_over_iterations() -> None:
-    nothing = (episodes({}), judgements({}), steps({}))
-    labels = pl.DataFrame(schema=LABELS)
-    figures = {*judge_metrics(*nothing), *balance(nothing[0]), *process_metrics(*nothing[:2], labels)}
-    assert figures | {"unlabelled_episodes"} <= set(HISTORY)
-    assert len(set(HISTORY)) == len(HISTORY)
 
 
 def test_the_small_file_for_any_environment_names_all_keys_that_dvc_looks_at(tmp_path: Path) -> None:

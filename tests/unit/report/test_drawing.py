@@ -6,7 +6,7 @@ import io
 from html.parser import HTMLParser
 
 from rla.report.episodes import Excerpt, ShownEpisode, ShownStep, Vote
-from rla.report.render import LONGEST, draw, excerpts_page, kitty
+from rla.report.render import LONGEST, draw, excerpts_page
 
 HOSTILE = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m[red]&amp;\u202e"
 PNG = b"\x89PNG\r\n\x1a\nthe bytes of a picture"
@@ -45,9 +45,9 @@ def shown(**changes: object) -> ShownEpisode:
     return ShownEpisode(**(fields | changes))  # type: ignore[arg-type]
 
 
-def drawn(*excerpts: Excerpt, pictures: bool = False) -> str:
+def drawn(*excerpts: Excerpt) -> str:
     stream = io.StringIO()
-    draw(excerpts, stream, width=140, pictures=pictures)
+    draw(excerpts, stream, width=140)
     return stream.getvalue()
 
 
@@ -75,12 +75,6 @@ def test_a_long_text_is_cut_in_the_middle() -> None:
     episode = shown(verdict="first" + "x" * 2 * LONGEST + "last")
     text = drawn(Excerpt(episode=episode))
     assert "first" in text and "last" in text and "characters left out" in text
-
-
-def test_pictures_are_drawn_where_the_terminal_can() -> None:
-    assert "\x1b_Ga=T,f=100,m=0;" in drawn(Excerpt(episode=shown()), pictures=True)
-    pieces = list(kitty(b"x" * 10_000))
-    assert [piece.partition("m=")[2][0] for piece in pieces] == ["1", "1", "1", "0"]
 
 
 class Reader(HTMLParser):
@@ -117,5 +111,4 @@ def test_the_last_picture_is_shown_with_the_last_step() -> None:
     assert excerpts_page("run", [whole]).count("<img") == 2 and excerpts_page("run", [begun]).count("<img") == 1
     assert "the end [1 images]" in drawn(whole) and "the end" not in drawn(begun)
     bare = Excerpt(episode=shown(steps=[], last_images=[LAST]))
-    assert excerpts_page("run", [bare]).count("<img") == 1 and drawn(bare, pictures=True).count("\x1b_G") == 1
-    assert drawn(whole, pictures=True).count("\x1b_G") == 2 and drawn(begun, pictures=True).count("\x1b_G") == 1
+    assert excerpts_page("run", [bare]).count("<img") == 1

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
-
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary
 from rla.report.curves import panels, svg
-from rla.report.render import curves_section, report_page
+from rla.report.render import curves_section
 from rla.report.tables import headline
 from rla.store.shards import Origin, write_shard
 from tests.unit.builders import trajectory
@@ -65,18 +63,6 @@ def test_a_model_that_was_evaluated_before_its_warm_start_is_compared_with_that(
     assert "untrained" not in headline(summary(run=tmp_path))[0]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "shown"), [(0.1, 0.4, "headline better"), (-0.1, 0.4, "headline"), (-0.4, -0.1, "headline worse")]
-)
-def test_the_bar_has_a_colour_if_the_interval_is_clear_of_zero(low: float, high: float, shown: str) -> None:
-    page = report_page("x", headline(summary(gain=Interval(estimate=0.0, low=low, high=high))), [])
-    assert f'<p class="{shown}">held-out success' in page
-
-
-def test_what_is_no_change_has_none() -> None:
-    assert '<p class="headline">mu 1.12 to 1.25' in report_page("x", headline(summary(*ROWS)), [])
-
-
 def test_one_iteration_is_one() -> None:
     ends = ({"iteration": 0, "success": 0.25}, {"iteration": 1, "success": 0.5})
     assert headline(summary(evaluations=ends))[0].startswith("held-out success 25.0% to 50.0% in 1 iteration: +25.0")
@@ -84,11 +70,10 @@ def test_one_iteration_is_one() -> None:
 
 def test_panels_have_the_points_that_are_known() -> None:
     found = {panel.title: panel for panel in panels(summary(*ROWS))}
-    assert set(found) == {"Success", "mu: the reward model helps above 1", "Accepted tasks so far", "Seconds by stage"}
+    assert set(found) == {"Success", "mu: the reward model helps above 1", "Accepted tasks so far"}
     held_out, training = found["Success"].lines
     assert (held_out.label, held_out.x, held_out.y, held_out.low) == ("held out", (0, 4), (25.0, 50.0), ())
     assert training.y == (20.0, 40.0) and training.low == (10.0, 30.0)
-    assert [(one.label, one.y) for one in found["Seconds by stage"].lines] == [("rollout", (30.0, 60.0))]
     assert panels(summary(evaluations=(), gain=None, seconds={})) == []
 
 

@@ -1,9 +1,7 @@
-"""Curves of a whole run: which points there are, that none is doubled, and what stands beside them."""
+"""Curves of a whole run: which points there are, and that none is doubled."""
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import signal
 import sys
@@ -22,16 +20,13 @@ from rla.errors import UserError
 from rla.report.curves import run_points
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
-from rla.tracking import CurvePoint, sent_before, track_run
-
-NOON = 1_767_268_800.0
+from rla.tracking import CurvePoint, track_run
 
 
 def measure(run: Path, iteration: int, **figures: float) -> None:
     file = run / f"{iteration}/metrics.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, {"iteration": iteration, **figures})
-    os.utime(file, (NOON, NOON))
 
 
 @pytest.fixture
@@ -78,7 +73,6 @@ def test_points_of_iterations_evaluations_and_seconds(run: Path) -> None:
         "judge/right about steps": 0.6,
         "episodes/steps": 9,
     }
-    assert points["iteration/1"].when == NOON
     assert points["iteration/2"].values == {"success/training": 0.5}
     assert points["evaluation on seen/0"].values == {"success/seen": 0.125, "episodes/steps on seen": 20}
     assert points["evaluation on unseen/0"].values["success/unseen"] == 0.0
@@ -98,19 +92,6 @@ def test_tensorboard_shows_each_point_once_with_its_latest_value(run: Path) -> N
     assert curves["judge/mu"] == []  # it is not known any more
 
 
-def test_event_files_go_once_they_are_old_and_no_viewer_reads_them(run: Path) -> None:
-    files = run / "tensorboard/iterations"
-    for count in (1, 2, 2):
-        for file in files.glob("*"):
-            os.utime(file, (NOON, NOON))
-        show(run)
-        assert len(list(files.iterdir())) == count
-    show(run)
-    assert len(list(files.iterdir())) == 2  # the oldest went
-    show(run)
-    assert len(list(files.iterdir())) == 3  # the others are young
-
-
 def test_a_viewer_that_follows_forgets_the_points_of_the_call_before(run: Path) -> None:
     show(run)
     viewer = EventAccumulator(str(run / "tensorboard/iterations"))
@@ -121,14 +102,6 @@ def test_a_viewer_that_follows_forgets_the_points_of_the_call_before(run: Path) 
     new.rename(new.with_name(new.name.replace("tfevents.1", "tfevents.2", 1)))  # of a later second
     viewer.Reload()
     assert [(one.step, one.value) for one in viewer.Scalars("success/training")] == [(1, 0.75), (2, 0.5)]
-
-
-def test_the_parameters_stand_beside_the_curves(run: Path) -> None:
-    track_run(run, run_points(run), {"credit": {"step_weight": 0.3}}, TrackingConfig())
-    found = EventAccumulator(str(run / "tensorboard/iterations"))
-    found.Reload()
-    (event,) = found.Tensors("parameters")
-    assert '"step_weight": 0.3' in event.tensor_proto.string_val[0].decode()
 
 
 class Service:
@@ -164,9 +137,7 @@ def test_a_service_gets_each_point_once(name: Any, run: Path, monkeypatch: pytes
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, Service(sent))
     monkeypatch.setattr("rla.tracking.refuse_missing", lambda name: None)
     config = TrackingConfig(trackers=(name,))
-    points = [
-        CurvePoint(kind="iteration", iteration=i, values={"success/training": i / 4}, when=NOON) for i in (1, 2, 3)
-    ]
+    points = [CurvePoint(kind="iteration", iteration=i, values={"success/training": i / 4}) for i in (1, 2, 3)]
     for known in (points[:2], points[:2], points):
         track_run(run, known, {"credit": {"step_weight": 0.3}, "trackers": ["wandb"]}, config)
     steps = (None, None, None) if name == "wandb" else (1, 2, 3)
@@ -247,7 +218,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing_and_the_warnings_are_said
 
 def test_a_full_disk_is_one_error(run: Path) -> None:
     with full_disk(), pytest.raises(UserError, match="iterations: cannot be written"):
-        track_run(run, run_points(run), {"long": "text" * 10_000}, TrackingConfig())
+        track_run(run, run_points(run), {}, TrackingConfig())
 
 
 def test_a_run_that_a_warning_stops_has_its_curves(
@@ -278,11 +249,3 @@ def test_a_service_that_does_not_answer_stops_nothing(
     said = " ".join(capsys.readouterr().err.split())
     assert f"no curves: {name} took no points (CommError: no route [31mto host)" in said
     assert not (run / "tracking/iterations.json").exists()  # the next stage sends them
-
-
-def test_a_damaged_record_of_what_was_sent_is_as_none(tmp_path: Path) -> None:
-    record = tmp_path / "iterations.json"
-    for text, known in (("{", {}), ("[]", {}), ('{"wandb": 3, "trackio": ["a/1"]}', {"trackio": ["a/1"]})):
-        record.write_text(text)
-        assert sent_before(record) == known
-    assert json.loads(record.read_text())["wandb"] == 3

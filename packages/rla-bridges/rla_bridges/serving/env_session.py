@@ -22,7 +22,7 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.pool.hosting import MakeEnv
+from rla.envs.pool import MakeEnv
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_bridges.serving.openenv_messages import BadMessage, Data, action_of, name_at, observation_message

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla.config import Config
-from rla.envs.pool.hosting import environments
+from rla.envs.pool import environments
 from rla.errors import UserError
 from rla.store.reading import read_tasks
 from rla_bridges.adapters.openenv_client import TOKEN

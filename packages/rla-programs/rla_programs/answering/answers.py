@@ -28,7 +28,7 @@ from rla.envs.observation import (
     environment_code,
     settled,
 )
-from rla.envs.pool.hosting import Environments, MakeEnv, environments
+from rla.envs.pool import Environments, MakeEnv, environments
 from rla.envs.protocols import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError

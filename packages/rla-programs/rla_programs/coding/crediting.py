@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from rla.config.sections import CreditConfig
-from rla.credit.normalise import POLICY_REWARDS, RM_REWARDS, in_schema
+from rla.credit.estimators import POLICY_REWARDS, RM_REWARDS, in_schema
 from rla.envs.views import reference_row
 from rla.store.records import Status
 from rla_programs.coding.evaluation import Metric, evaluate

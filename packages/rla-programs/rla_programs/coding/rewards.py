@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rla.credit.normalise import TOLERANCE
+from rla.credit.estimators import TOLERANCE
 
 Row = Sequence[bool]
 
@@ -104,7 +104,7 @@ def written_rewards(executions: Executions) -> list[float]:
 
 
 def standardise(rewards: Sequence[float]) -> list[float]:
-    """(x - mean) / population standard deviation; 0 for a group without spread, as in `rla.credit.normalise`."""
+    """(x - mean) / population standard deviation; 0 for a group without spread, as in `rla.credit.estimators`."""
     if not rewards:
         return []
     mean = math.fsum(rewards) / len(rewards)

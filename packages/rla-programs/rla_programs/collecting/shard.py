@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rla.config import Config
-from rla.envs.pool.hosting import environments
+from rla.envs.pool import environments
 from rla.envs.protocols import PolicyPrompt, need
 from rla.envs.registry import environment
 from rla.errors import UserError

@@ -19,9 +19,9 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.llm.base import Completion, ContextOverflow, Generator, Request, UnusableReply
-from rla.processes import UsedDevice
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
+from rla_ray.devices import UsedDevice
 from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.seats import Seats
 from rla_ray.engines.weights import model_from_files, visible

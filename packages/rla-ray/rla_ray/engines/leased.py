@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla.llm.base import Completion, Request
-from rla.processes import USED, UsedDevice
+from rla_ray.devices import USED, UsedDevice
 from rla_ray.engines.cluster import EngineActorRef
 
 

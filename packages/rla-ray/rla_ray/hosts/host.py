@@ -1,8 +1,14 @@
 """An actor that runs environments on a node of the cluster; a stage calls it through Ray.
 
 It sets up the environments as a stage on that node would: worker processes for slow ones, or a service with its
-sandbox. It runs many episodes, each under a number given by the stage, and speaks the protocol of
-`rla.envs.pool.fork_server`.
+sandbox. It runs many episodes, each under a number given by the stage, and speaks the protocol of a worker in
+`rla.envs.fork_server`, with these messages more:
+
+| message | answer |
+|---|---|
+| `{"stopped": true}`; `"recall": [actions, answers]` together with `step` or `stopped` | as to a step |
+| any message of an unknown episode | `{"unknown": true}`: the actor was restarted |
+| `{"reset": task}` | also holds `"abilities"`: `stopped`, `recall` |
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rla.config import Config
+from rla.envs.fork_server import PoolMessage, failure_message, from_observation
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,
@@ -26,8 +33,7 @@ from rla.envs.observation import (
     Recalls,
     settled,
 )
-from rla.envs.pool.fork_server import PoolMessage, failure_message, from_observation
-from rla.envs.pool.hosting import Environments, own_environments
+from rla.envs.pool import Environments, own_environments
 from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.processes import CORES

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.config import Config, resolved
-from rla.envs.pool.fork_server import PoolMessage
-from rla.envs.pool.hosting import Environments
-from rla.envs.pool.pool import Lost
+from rla.envs.fork_server import PoolMessage
+from rla.envs.pool import Environments, Lost
 from rla.errors import UserError
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line

@@ -16,9 +16,9 @@ from itertools import count
 from types import TracebackType
 from typing import Protocol
 
+from rla.envs.fork_server import PoolMessage
 from rla.envs.observation import Observation
-from rla.envs.pool.fork_server import PoolMessage
-from rla.envs.pool.pool import Lost, PooledEnvironment
+from rla.envs.pool import Lost, PooledEnvironment
 from rla.errors import UserError
 from rla.store.records import Task
 

@@ -11,7 +11,7 @@ from rla.config.schema import LONGEST_WAIT, MOST_PROCESSES, ranged
 from rla.config.sections import Config
 
 if TYPE_CHECKING:
-    from rla.envs.pool.hosting import Environments
+    from rla.envs.pool import Environments
     from rla.training.stage import TrainingJob
 
 

@@ -28,12 +28,13 @@ from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.context import Progress, StageContext
 from rla.plugins import from_checkout
-from rla.processes import USED, end_with_parent
+from rla.processes import end_with_parent
 from rla.training.checkpoints import LOCK, TrainingProgress
 from rla.training.stage import TrainingJob
 from rla_ray.code_digest import code_digest
 from rla_ray.connection import address_of, connected, first_line
 from rla_ray.crew import Crew, crew_of_rest, first_crew, living_resources
+from rla_ray.devices import USED
 from rla_ray.engines.cluster import worker_share
 from rla_ray.training.rank import USED_DEVICES, RankOrder, ReportedProgress, run_rank
 

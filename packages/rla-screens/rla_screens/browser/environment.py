@@ -22,7 +22,6 @@ from rla_screens.browser.lone import LonePage
 from rla_screens.browser.modes import page_view
 from rla_screens.browser.page_course import page_course
 from rla_screens.browser.page_proposals import PageProposals
-from rla_screens.browser.pages import family_of
 from rla_screens.browser.params import BLANKED, BrowserParams, browser_params, check_browser
 from rla_screens.browser.pixel_vocabulary import pixel_texts
 from rla_screens.browser.playing import demonstrated_page
@@ -140,9 +139,6 @@ class BrowserPages:
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         return child_of_page(task, edit, root=root, taken=taken, created=created)
-
-    def family_of_kind(self, kind: str) -> str:
-        return family_of(kind)
 
     def likeness(self, task: Task) -> str:
         return scene_likeness(scene_of(task))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.report.render import as_markdown
+from rla.report.tables import Table
 from rla.store.atomic import write_text
 from rla_study.ablation.accepted import accepted_table
 from rla_study.ablation.design import Design, chosen_arms
@@ -61,3 +61,15 @@ def write_report(
 
         draw_curves(arms, curves, measures=design.measures)
     return text
+
+
+def as_markdown(title: str, tables: Sequence[Table]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+
+    lines = [f"# {title}"]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", line(table.columns), line(["---"] * len(table.columns))]
+        lines += [line(row) for row in table.rows]
+        lines += ["", table.note] if table.note else []
+    return "\n".join(lines) + "\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla.errors import UserError
-from rla.report.render import Section, as_text, curves_section, report_page, table_html, terminal_width
-from rla.report.tables import GainLine, Table
+from rla.report.render import as_text, curves_section, report_page, tables_section, terminal_width
+from rla.report.tables import Table, gain_text
 from rla.text import one_line
 from rla_study.comparing.curves import comparison_panels
 from rla_study.comparing.runs import ComparedArm, arms_of, compared_runs, differing_keys, parameter_text
@@ -90,7 +90,7 @@ def comparison_headline(found: Comparison) -> Iterator[str]:
         for one in result.reached:
             if one.over is not None:
                 said = f"held-out success{where} {when}, {one.name} minus {base.name}"
-                yield GainLine(one_line(said, LONGEST_LINE), one.over)
+                yield f"{one_line(said, LONGEST_LINE)}: {gain_text(one.over)}"
     for arm in others:
         yield from _parameters_line(arm, base)
 
@@ -120,15 +120,15 @@ def comparison_page(found: Comparison) -> str:
     first = [table for table in tables if table.title.startswith("Held-out")]
     panels = comparison_panels(found.arms, [result.split for result in found.results])
     sections = [
-        _open_tables("success", "Held-out success", first),
+        tables_section(first, name="success", title="Held-out success", unfolded=True),
         curves_section(panels),
-        _open_tables("tables", "Parameters, reward model, tasks and cost", [t for t in tables if t not in first]),
+        tables_section(
+            [table for table in tables if table not in first],
+            title="Parameters, reward model, tasks and cost",
+            unfolded=True,
+        ),
     ]
     return report_page(_title_of(found), list(comparison_headline(found)), sections)
-
-
-def _open_tables(name: str, title: str, tables: Sequence[Table]) -> Section:
-    return Section(name=name, title=title, body=[part for one in tables for part in table_html(one, unfolded=True)])
 
 
 def _title_of(found: Comparison) -> str:

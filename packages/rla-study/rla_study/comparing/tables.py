@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rla.metrics.custom import brought
 from rla.metrics.intervals import Interval
@@ -24,17 +24,12 @@ AMOUNTS = {
 }
 
 
-@runtime_checkable
-class Compares(Protocol):
-    """Optional method of classes that packages provide (`rla.metrics.custom`)."""
-
-    def compared(self, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-        """One line per run; `rows`: the metrics of an evaluation by the name of its run."""
-        ...
-
-
 def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: bool) -> list[Table]:
-    """The tables that packages provide about each run, at the last of the compared iterations."""
+    """The tables that packages provide about each run, at the last of the compared iterations.
+
+    `compared(rows) -> Table` is a member of their classes (`rla.metrics.custom`): one line per run; `rows`: the metrics
+    of an evaluation by the name of its run.
+    """
     if not result.points:
         return []
     rows = {
@@ -47,7 +42,7 @@ def brought_tables(arms: Sequence[ComparedArm], result: SplitResult, *, titled: 
     }
     note = f"{after_text(result.points[-1:])}, each run on all of its questions"
     split = result.split if titled else ""
-    made = [one.compared(rows) for one in brought(Compares)]
+    made = [one.compared(rows) for one in brought("compared")]
     return [replace(table, title=joined_title(table.title, split), note=note) for table in made]
 
 

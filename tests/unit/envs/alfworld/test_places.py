@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rla.envs.alfworld.engine import FastEngine, FastGame
-from rla.envs.pool.fork_server import from_observation, to_observation
+from rla.envs.fork_server import from_observation, to_observation
 
 from . import scenes
 

@@ -20,7 +20,7 @@ from rla_bridges.adapters.textarena_games import GAMES, game_library, kept_to_it
 
 from bridges_tests.adapters.textarena_players import best_score
 from rla.envs.observation import EnvironmentFailure, Observation, settled
-from rla.envs.pool.hosting import environments
+from rla.envs.pool import environments
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured

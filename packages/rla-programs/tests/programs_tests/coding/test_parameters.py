@@ -7,12 +7,9 @@ import pytest
 from rla.config.load import config_digest
 from rla.envs.registry import installed_list, load_config
 from rla.errors import UserError
-from rla.metrics.guards import warned
 from rla.pipeline.plan import packaged_files
-from rla.report.collect import setting_of
 from tests.unit.builders import configured
 from tests.unit.config.published_runs import assert_published
-from tests.unit.metrics.test_guards import FIRST, GOOD
 from tests.unit.rollouts.test_first_replies import judged
 
 
@@ -50,27 +47,6 @@ def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
     files = [path for path in packaged_files().values() if "\n  name: coding\n" in path.read_text()]
     weights = {path.name: load_config(path).credit.step_weight for path in files}
     assert weights == {"coding-qwen2.5-7b.yaml": 0.0, "coding-tiny.yaml": 0.0}
-
-
-TESTS = {"ut_accuracy": 0.07, "detect": 0.02, "p_plus": 0.05}
-
-
-def test_of_a_reward_model_that_writes_tests_it_says_how_many_are_right() -> None:
-    coding = setting_of(configured(env="coding"))
-    (found,) = warned(GOOD | TESTS, FIRST, coding)
-    assert found.said.startswith(
-        "of the tests that the reward model wrote, 7% are right and 2% tell all right programs from all wrong ones"
-    )
-    assert "balanced" not in found.remedy and "votes" not in str(found) and "step bad" not in str(found)
-    (found,) = warned(GOOD | TESTS | {"ut_accuracy": 0.4, "mu": 0.9}, FIRST, coding)
-    assert found.guard == "useless-judge" and "40% are right" in found.said and "step_weight" in found.remedy
-    (found,) = warned(GOOD | {"judged_unparsable": 900}, FIRST, coding)
-    assert "30% of the tests could not be read" in found.said
-
-
-def test_an_environment_whose_prompt_does_not_follow_policy_reply() -> None:
-    (found,) = warned(GOOD | {"rollout_invalid_actions": 900}, FIRST, setting_of(configured(env="coding")))
-    assert "policy.reply" not in found.remedy
 
 
 def test_a_reward_model_whose_tests_cannot_be_read() -> None:

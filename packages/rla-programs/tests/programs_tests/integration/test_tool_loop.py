@@ -122,8 +122,8 @@ def test_the_loop_turns_twice_with_a_judge_and_with_tasks_that_change(rla: Rla, 
 
     (timed,) = read_json(run / "timings/1-rollout.json")["calls"]
     assert timed["figures"]["calls"] == len(calls) and timed["figures"]["run_seconds_mean"] > 0
-    report = (run / "report/report.md").read_text()
-    assert "## Execution of calls" in report and "| evaluation 2 |" in report
+    report = (run / "report/report.txt").read_text()
+    assert "Execution of calls" in report and "evaluation 2" in report
 
 
 def check_calls(rows: list[dict[str, Any]]) -> None:

@@ -59,7 +59,7 @@ def actors() -> list[int]:
 
 def of_pools() -> list[int]:
     """Nurseries and worker processes, wherever they are."""
-    return [pid for pid, _, line in living() if b"rla.envs.pool" in line]
+    return [pid for pid, _, line in living() if b"rla.envs.fork_server" in line]
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rla_ray.code_digest import code_digest
+from rla_ray.devices import UsedDevice
 from rla_ray.engines import weights as ray_weights
 from rla_ray.engines.actor import Opened
 from rla_ray.engines.cluster import stood_engines
@@ -26,7 +27,6 @@ from ray_tests.cluster.conftest import Nodes, Rla, on_ray
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Request
-from rla.processes import UsedDevice
 from rla.store.reading import read_rows
 from tests.integration.test_slices import close
 from tests.unit.training.builders import tiny_model

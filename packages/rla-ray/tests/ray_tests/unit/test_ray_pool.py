@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from rla_ray.devices import UsedDevice
 from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.pool import LAG, RayGenerator
 
@@ -19,7 +20,6 @@ from ray_tests.unit.local_actors import LocalActors, until
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Request
-from rla.processes import UsedDevice
 from tests.unit.training.builders import tiny_model
 
 

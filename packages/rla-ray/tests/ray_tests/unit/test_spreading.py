@@ -18,6 +18,7 @@ from rla_ray.training.launcher import RayPool
 
 from rla.config import resolved
 from rla.envs.alfworld.environment import Alfworld
+from rla.envs.fork_server import PoolMessage, from_observation, to_observation
 from rla.envs.observation import (
     CallResult,
     Concludes,
@@ -25,9 +26,7 @@ from rla.envs.observation import (
     Observation,
     Recalls,
 )
-from rla.envs.pool.fork_server import PoolMessage, from_observation, to_observation
-from rla.envs.pool.hosting import Environments, steps_on_cluster
-from rla.envs.pool.pool import Lost
+from rla.envs.pool import Environments, Lost, steps_on_cluster
 from rla.errors import UserError
 from rla.processes import CORES
 from rla.store.records import Task

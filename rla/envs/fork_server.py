@@ -1,12 +1,12 @@
 """The fork server of a pool: an interpreter that has imported the environment but nothing heavy, and forks workers.
 
-`python -m rla.envs.pool.fork_server <socket> <parent>`. A fork takes some milliseconds and shares memory; the imports
+`python -m rla.envs.fork_server <socket> <parent>`. A fork takes some milliseconds and shares memory; the imports
 (1 to 2 s for TextWorld) run once, even if workers die and are replaced. It ends with its parent, and its workers end
 with it.
 
-A worker holds one live environment. It answers messages from a socket and ends when the other end closes. An
+A worker plays one episode. It answers messages from a socket and ends when the other end closes. An
 `EnvironmentFailure` is an ordinary answer. After any other exception the worker answers once more and ends, because the
-state of its process is unknown.
+state of its environment is unknown.
 
 Messages are JSON objects, each after its length. They are not pickled: a worker may run code that a model wrote, and
 the stage must not execute anything in its answers.
@@ -16,17 +16,8 @@ the stage must not execute anything in its answers.
 | fork server | `{"sys_path", "target", "argument"}` | `{"ready": true}` or `{"refused": reason}` |
 | fork server | one byte with a socket | none; the new worker first sends `{"pid"}` on that socket |
 | worker | `{"reset": task}`, `{"step": action}` | `{"observation"}`, `{"failure": reason}`, `{"refused": reason}` |
-| worker | `{"close": true}` | none |
 
-A `failure` with `"last": true` is a worker's last answer; `"malformed": true` marks a MalformedObservation.
-
-Actors of a cluster backend hold many episodes and extend the messages of a worker:
-
-| message | answer |
-|---|---|
-| `{"stopped": true}`; `"recall": [actions, answers]` together with `step` or `stopped` | as to a step |
-| any message of an unknown episode | `{"unknown": true}`: the actor was restarted |
-| `{"reset": task}` | also holds `"abilities"`: `stopped`, `recall` |
+A `failure` with `"malformed": true` is a MalformedObservation.
 """
 
 from __future__ import annotations
@@ -42,7 +33,6 @@ import time
 import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from io import BufferedRWPair
 from typing import Any
@@ -65,16 +55,6 @@ GRACE = 2.0  # seconds for workers to close their environments
 
 PoolMessage = dict[str, Any]
 Maker = Callable[[Task], Environment]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How to create environments. `target`: `module:function`, called once in the fork server with `argument` (JSON);
-    it returns a function `Task -> Environment`. Workers share the modules that it imports.
-    """
-
-    target: str
-    argument: Mapping[str, Any]
 
 
 def packed(message: Mapping[str, Any]) -> bytes:
@@ -119,52 +99,36 @@ def _send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-@dataclass(slots=True)
-class _Worker:
-    """The process that plays one episode at a time."""
+def _play(make: Maker, connection: socket.socket) -> None:
+    """Play one episode: answer until the other end closes, or the environment breaks."""
+    environments: list[Environment] = []
 
-    make: Maker
-    environment: Environment | None = None
-    broken: bool = False
-
-    def serve(self, connection: socket.socket) -> None:
-        """Answer until the other end closes."""
-        with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            _send(stream, {"pid": os.getpid()})
-            while not self.broken and (message := _receive(stream)) is not None:
-                if "close" in message:
-                    self.close()
-                else:
-                    _send(stream, self.answer(message))
-        if not self.broken:
-            self.close()
-
-    def answer(self, message: PoolMessage) -> PoolMessage:
-        """The answer to a reset or a step."""
-        try:
-            return {"observation": from_observation(checked_observation(self._observe(message)))}
-        except EnvironmentFailure as failure:
-            return failure_message(failure)
-        except UserError as error:
-            return {"refused": str(error)}
-        except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
-            self.broken = True
-            said = traceback.format_exception_only(error)[-1].strip()
-            return {"failure": f"the environment raised {said}", "last": True}
-
-    def _observe(self, message: PoolMessage) -> Observation:
+    def observed(message: PoolMessage) -> Observation:
         if "reset" in message:
-            self.close()
-            self.environment = self.make(Task(**message["reset"]))
-            return self.environment.reset()
-        if self.environment is None:
+            for earlier in environments:
+                earlier.close()
+            environments[:] = [make(Task(**message["reset"]))]
+            return environments[0].reset()
+        if not environments:
             raise EnvironmentFailure("a step before the first reset")
-        return self.environment.step(message["step"])
+        return environments[0].step(message["step"])
 
-    def close(self) -> None:
-        environment, self.environment = self.environment, None
-        if environment is not None:
-            environment.close()
+    with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        _send(stream, {"pid": os.getpid()})
+        while (message := _receive(stream)) is not None:
+            try:
+                answer: PoolMessage = {"observation": from_observation(checked_observation(observed(message)))}
+            except EnvironmentFailure as failure:
+                answer = failure_message(failure)
+            except UserError as error:
+                answer = {"refused": str(error)}
+            except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
+                said = traceback.format_exception_only(error)[-1].strip()
+                _send(stream, {"failure": f"the environment raised {said}"})
+                return
+            _send(stream, answer)
+    for environment in environments:
+        environment.close()
 
 
 def _imported(message: PoolMessage) -> Maker:
@@ -228,7 +192,7 @@ def main(arguments: list[str]) -> int:
         _send(stream, {"ready": True})
     connection = _fork_workers(control)
     if connection is not None:
-        _Worker(make).serve(connection)
+        _play(make, connection)
     return 0
 
 

@@ -1,8 +1,9 @@
-"""A pool of worker processes: at most `workers` environments are alive, and at most `busy` of them compute.
+"""Where the environments of a stage step: in its own process, in a pool of worker processes (`pool.mode`), in a service
+of the environment (`Shares`), or wherever a cluster backend places them (`pool.backend`).
 
-An episode holds its worker from its first reset to its end, even while it waits for a reply. So there may be more
-workers than cores, and more episodes than workers: those wait for a place, and the holder of a place never waits for
-another one.
+Of a pool at most `workers` environments are alive, and at most `busy` of them compute. An episode has a worker process
+of its own from its first reset to its end, even while it waits for a reply. So there may be more workers than cores,
+and more episodes than workers: those wait for a place, and the holder of a place never waits for another one.
 
 An environment is deterministic given its task. If an episode loses its worker, its actions are replayed in a new one,
 and every answer must equal the earlier one. A step that loses two workers ends its episode.
@@ -12,19 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from rla.envs.observation import EnvironmentFailure, MalformedObservation, Observation
-from rla.envs.pool.fork_server import HEAD, PoolMessage, Recipe, packed, to_observation
+from rla.config import Config, resolved
+from rla.envs.fork_server import HEAD, PoolMessage, packed, to_observation
+from rla.envs.observation import (
+    AwaitedEnvironment,
+    Environment,
+    EnvironmentFailure,
+    MalformedObservation,
+    Observation,
+)
+from rla.envs.protocols import Measured, Pooled, Shares, Spreads
+from rla.envs.registry import environment, from_mapping
 from rla.errors import UserError
+from rla.processes import usable_cores
 from rla.store.records import Task
 
 START_SECONDS = 300.0  # enough for a cold disk and a busy machine
@@ -33,6 +46,10 @@ STARTS = 3  # fork servers tried for one worker
 # One thread each: workers are the parallelism. One hash seed: an environment that iterates over a set answers the same
 # in all of them.
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+PER_CORE = 8  # live environments: most wait for a reply. A TextWorld worker takes about 100 MB
+BUSY_PER_CORE = 2  # computing environments: one that hangs does not block a whole core
+
+MakeEnv = Callable[[Task], Environment | AwaitedEnvironment]
 
 
 class Lost(Exception):
@@ -71,29 +88,18 @@ class Channel:
             data += part
         return bytes(data)
 
-    @property
-    def silent(self) -> bool:
-        """Whether the other end is alive and has sent nothing."""
-        try:
-            self.sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker process. It is not `usable` by another episode while it owes an answer, or after its last one."""
+    """A worker process, which plays one episode. `busy`: it owes an answer."""
 
     pid: int
     channel: Channel
-    usable: bool = True
+    busy: bool = False
 
     async def ask(self, message: PoolMessage, *, seconds: float) -> PoolMessage:
         """The answer. Raises Lost after `seconds`, or as soon as the process dies."""
-        self.usable = False
+        self.busy = True
         try:
             async with asyncio.timeout(seconds):
                 await self.channel.send(message)
@@ -102,20 +108,12 @@ class Worker:
             raise Lost(f"did not answer within {seconds:g} s") from None
         except (EOFError, OSError):
             raise Lost("died") from None
-        self.usable = "last" not in answer
+        self.busy = False
         return answer
 
-    def free(self) -> bool:
-        """Tell it to close its environment. Returns False if it cannot be used again."""
-        try:
-            silent = self.usable and self.channel.silent
-            return silent and bool(self.channel.sock.send(packed({"close": True})))
-        except OSError:
-            return False
-
     def end(self) -> None:
-        """Close its socket, whereupon it ends by itself; kill it if it is not usable."""
-        if not self.usable:
+        """Close its socket, whereupon it closes its environment and ends; kill it if it is still computing."""
+        if self.busy:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         self.channel.sock.close()
@@ -130,18 +128,18 @@ class ForkServer:
     ready: bool = False
 
     @classmethod
-    def start(cls, recipe: Recipe) -> ForkServer:
+    def start(cls, target: str, argument: Mapping[str, Any]) -> ForkServer:
         """Start it and let it import; `worker` waits until it is ready."""
         channel, theirs = Channel.pair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rla.envs.pool.fork_server", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "rla.envs.fork_server", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # the stage prints its summary to its own
                 env=os.environ | FIXED,
                 pass_fds=[theirs.fileno()],
             )
-        message = {"sys_path": sys.path, "target": recipe.target, "argument": dict(recipe.argument)}
+        message = {"sys_path": sys.path, "target": target, "argument": dict(argument)}
         with contextlib.suppress(BrokenPipeError):  # it died at once; `worker` reports that
             channel.sock.send(packed(message))
         return cls(process, channel)
@@ -187,15 +185,10 @@ class StepPlaces(Protocol[Place]):
 
     @property
     def tries(self) -> int: ...
-
     async def take(self) -> Place: ...
-
     async def start(self) -> Place: ...
-
     def give(self, worker: Place | None) -> None: ...
-
     def drop(self, worker: Place) -> None: ...
-
     async def ask(self, worker: Place, message: PoolMessage) -> PoolMessage: ...
 
 
@@ -211,7 +204,7 @@ class PooledEnvironment(Generic[Place]):
         self._history: list[tuple[PoolMessage, Observation]] = []
 
     async def reset(self) -> Observation:
-        """The first observation; waits for a free worker."""
+        """The first observation; waits for a place."""
         if not self._placed:
             self.worker = await self._pool.take()
             self._placed = True
@@ -222,7 +215,7 @@ class PooledEnvironment(Generic[Place]):
         return await self._answer({"step": action})
 
     def close(self) -> None:
-        """Hand the worker to the next episode, or end it if it still owes an answer."""
+        """End the worker, and leave the place to the next episode."""
         if self._placed:
             self._placed = False
             self._pool.give(self.worker)
@@ -244,7 +237,7 @@ class PooledEnvironment(Generic[Place]):
         return seen
 
     async def _replay(self, message: PoolMessage) -> Observation:
-        """Replay the episode in a new worker (an idle one might hang, too), then ask once more."""
+        """Replay the episode in a new worker, then ask once more."""
         if self.worker is not None:
             self._pool.drop(self.worker)
             self.worker = None
@@ -272,26 +265,36 @@ class PooledEnvironment(Generic[Place]):
 class EnvironmentPool:
     """A context manager that leaves no process behind. Used by one event loop.
 
-    `deadline_s`: seconds that a worker has for a reset or a step, without its time in the queue for a core. `replaced`
-    counts workers that died or hung during an episode.
+    `argument`: the whole config as JSON. `deadline_s`: seconds that a worker has for a reset or a step, without its
+    time in the queue for a core. `target`: the `module:function` that is called once with `argument`, in the process
+    that forks the workers, and returns the function that creates environments. `replaced` counts workers that died or
+    hung during an episode.
     """
 
     tries = 2  # a step that has lost two workers would lose a third
 
-    def __init__(self, recipe: Recipe, *, workers: int, busy: int, deadline_s: float) -> None:
+    def __init__(
+        self,
+        argument: Mapping[str, Any],
+        *,
+        workers: int,
+        busy: int,
+        deadline_s: float,
+        target: str = "rla.envs.pool:maker",
+    ) -> None:
         self.replaced = 0
-        self._recipe, self._deadline = recipe, deadline_s
+        self._start = lambda: ForkServer.start(target, argument)
+        self._deadline = deadline_s
         self._places, self._busy = asyncio.Semaphore(workers), asyncio.Semaphore(busy)
         self._starting = asyncio.Lock()
         self._workers: set[Worker] = set()
-        self._idle: list[Worker] = []
         self._server: ForkServer | None = None
 
     def __enter__(self) -> EnvironmentPool:
-        self._server = ForkServer.start(self._recipe)
+        self._server = self._start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self._workers:
             worker.end()
         if self._server is not None:
@@ -309,26 +312,18 @@ class EnvironmentPool:
         """A worker and its place; waits for a free one. Raises UserError if none can be started."""
         await self._places.acquire()
         try:
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.channel.silent:
-                    return worker
-                self.drop(worker)
             return await self.start()
         except BaseException:
             self._places.release()
             raise
 
     def give(self, worker: Worker | None) -> None:
-        """Return the place, and the worker if it is alive and owes no answer."""
-        if worker is not None and worker.free():
-            self._idle.append(worker)
-        elif worker is not None:
+        """End the worker and return its place."""
+        if worker is not None:
             self.drop(worker)
         self._places.release()
 
     def drop(self, worker: Worker) -> None:
-        """End a worker that must not be used again."""
         self._workers.discard(worker)
         worker.end()
 
@@ -337,7 +332,7 @@ class EnvironmentPool:
         reason = ""
         async with self._starting:  # the fork server starts one at a time
             for _ in range(STARTS):
-                self._server = self._server or ForkServer.start(self._recipe)
+                self._server = self._server or self._start()
                 try:
                     worker = await self._server.worker()
                 except Lost as lost:
@@ -356,3 +351,102 @@ class EnvironmentPool:
         """The worker's answer, once a core is free. Raises Lost."""
         async with self._busy:
             return await worker.ask(message, seconds=self._deadline)
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """The source of a stage's environments.
+
+    `make` creates one; `close` is awaited at the end by the event loop in which they stepped. `figures`: the
+    measurements of each process in which they stepped (`rla.envs.protocols.Measured`). `prepared` returns once the
+    first one is available, and raises UserError if none ever will be.
+    """
+
+    make: MakeEnv
+    close: Callable[[], Awaitable[None]] = _nothing
+    figures: Callable[[], Sequence[Mapping[str, float]]] = tuple
+    prepared: Callable[[], Awaitable[None]] = _nothing
+
+
+class PoolBackend(Protocol):
+    """The `Pool` of a cluster backend (`rla.config.load`); `config.pool.own` is an instance."""
+
+    def environments(self, config: Config, *, note: Callable[[str], None]) -> AbstractContextManager[Environments]:
+        """Like `environments` below. Entered before an event loop runs, and left after it has ended."""
+        ...
+
+
+@contextmanager
+def environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Environments]:
+    """The environments of a stage. On exit their processes are gone, and `note` is told how many were replaced.
+
+    Raises UserError.
+    """
+    backend: PoolBackend = config.pool.own
+    make = backend.environments if steps_on_cluster(config) else own_environments
+    with make(config, note=note) as made:
+        yield made
+
+
+@contextmanager
+def own_environments(config: Config, *, note: Callable[[str], None]) -> Iterator[Environments]:
+    """Like `environments`, but always on this machine."""
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Shares):
+        service = chosen.service(config)
+        measured = [service] if isinstance(service, Measured) else []
+        yield Environments(service.make, service.close, lambda: [found for one in measured if (found := one.figures())])
+        return
+    if not steps_in_pool(config):
+        yield Environments(lambda task: chosen.make(task, config))
+        return
+    workers = config.pool.workers or PER_CORE * usable_cores()
+    with EnvironmentPool(
+        resolved(config),
+        workers=min(workers, config.rollout.concurrency),
+        busy=BUSY_PER_CORE * usable_cores(),
+        deadline_s=config.pool.step_deadline_s,
+    ) as pool:
+        yield Environments(pool.environment, prepared=pool.prepared)
+    if pool.replaced:
+        note(f"{pool.replaced} worker processes of environments died or hung and were replaced")
+
+
+def steps_in_pool(config: Config) -> bool:
+    """Whether environments step in worker processes."""
+    if config.pool.mode != "auto":
+        return config.pool.mode == "always"
+    chosen = environment(config.env.name)
+    return isinstance(chosen, Pooled) and chosen.slow(config)
+
+
+def steps_on_cluster(config: Config) -> bool:
+    """Whether environments step on other machines: slow ones, and services that may run on each machine."""
+    if config.pool.own is None or config.pool.mode == "never":
+        return False
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Shares):
+        return isinstance(chosen, Spreads) and chosen.spreads(config)
+    return steps_in_pool(config)
+
+
+def maker(argument: Mapping[str, Any]) -> Callable[[Task], Environment]:
+    """Called in the fork server; `argument` is the whole config as JSON."""
+    config = from_mapping(argument, where="the parameters of this stage")
+    chosen = environment(config.env.name)
+    if isinstance(chosen, Pooled):
+        chosen.warm(config)
+
+    def make(task: Task) -> Environment:
+        made = chosen.make(task, config)
+        if inspect.iscoroutinefunction(made.reset):
+            raise UserError(
+                f"env.name: {chosen.name} answers later, so it cannot step in the pool; set pool.mode: auto"
+            )
+        return made  # type: ignore[return-value]
+
+    return make

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-from rla.processes import DeviceLog, UsedDevice
+from rla_ray.devices import DeviceLog, UsedDevice
 
 
 def test_uses_are_noted_by_device_with_their_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("rla.processes.time.time", lambda: now)
+    monkeypatch.setattr("rla_ray.devices.time.time", lambda: now)
     log = DeviceLog()
     first, second = UsedDevice(host="a", gpu="0", model="H100"), UsedDevice(host="b")
     log.begin("one", [first])
