@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import environment
-from rla.envs.vocabulary import tokenizer_texts
 from rla.models.verifying import adopt, keep_or_make
 from rla.pipeline.context import StageContext
 from rla.pipeline.origins import origin, pool_of
