@@ -199,7 +199,7 @@ def prune(
     found = prune_run(folder, config, plan=plan, dry_run=dry_run)
     verb = "would go" if dry_run else "gone"
     for one in found:
-        typer.echo(f"{one.checkpoint}: {one.shown} {verb}, {readable_bytes(one.freed)}")
+        typer.echo(f"{one.checkpoint}: {', '.join(one.parts)} {verb}, {readable_bytes(one.freed)}")
     state = f"{finished} iterations are finished ({reason}), the last {keep} of them stay"
     typer.echo(f"{len(found)} checkpoints, {readable_bytes(sum(one.freed for one in found))} {verb}; {state}")
 

@@ -12,6 +12,7 @@ from rla.store.layout import artifact
 from rla.store.record import MANIFEST
 
 STATE_BYTES, MODEL_BYTES = 120, 20
+ARTIFACTS = ("trajectories", "scores", "policy", "rm", "candidates")
 CHECKPOINTS = ("policy", "rm", "first_policy", "first_rm")
 
 
@@ -40,7 +41,7 @@ def finished_run(run: Path, iterations: int) -> Path:
     for name in ("first_policy", "first_rm"):
         record(run, name, 0)
     for iteration in range(1, iterations + 1):
-        for name in MADE_FROM:
+        for name in ARTIFACTS:
             record(run, name, iteration)
     return run
 
