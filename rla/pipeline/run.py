@@ -53,38 +53,15 @@ FORKABLE = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "PYTHONSAFEPATH": "1",
 }
+# pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
-    "pandas",  # pyarrow asks for it when it makes its first array
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "pydantic.type_adapter",
-    "rich.progress",
-    "rich.table",
-    "torch",
-    "tensorboard.plugins.text.summary_v2",
-    "transformers.models.qwen3.modeling_qwen3",
-    "rla.cli.app",
-    "rla.cli.calls",
-    "rla.cli.progress",
-    "rla.envs.alfworld.environment",
-    "rla.pipeline.run",
-    "rla.llm.transformers_engine",
-    "rla.models.load",
-    "rla.training.loop",
-    "rla.tracking",
-    "rla.training.stage",
-    "stages.make_tasks",
-    "stages.init_model",
-    "stages.warm_start",
-    "stages.rollout",
-    "stages.score_steps",
-    "stages.validate_tasks",
-    "stages.train_policy",
-    "stages.train_rm",
-    "stages.adapt_env",
-    "stages.evaluate",
+    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.progress", "rich.table"),
+    *("torch", "transformers.models.qwen3.modeling_qwen3", "tensorboard.plugins.text.summary_v2"),
+    *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
+    *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.tracking", "rla.training.loop", "rla.training.stage"),
+    *("stages.make_tasks", "stages.init_model", "stages.warm_start", "stages.rollout", "stages.score_steps"),
+    *("stages.validate_tasks", "stages.train_policy", "stages.train_rm", "stages.adapt_env", "stages.evaluate"),
 )
-
 
 StageDone = Callable[[str, list[str]], None]
 

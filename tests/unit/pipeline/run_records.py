@@ -7,19 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.pipeline.finished import MADE_FROM, artifact_digest
+from rla.pipeline.finished import artifact_digest
 from rla.store.layout import artifact
 from rla.store.record import MANIFEST
 
 STATE_BYTES, MODEL_BYTES = 120, 20
-ARTIFACTS = ("trajectories", "scores", "policy", "rm", "candidates")
+BOTH = ("trajectories", "scores", "verdicts")
+ARTIFACTS = {  # of an iteration, with their inputs
+    "trajectories": ("previous_policy",),
+    "scores": ("trajectories", "previous_rm"),
+    "verdicts": ("trajectories",),
+    "policy_rewards": BOTH,
+    "rm_rewards": BOTH,
+    "policy": ("previous_policy", "trajectories", "policy_rewards"),
+    "rm": ("previous_rm", "scores", "rm_rewards"),
+    "candidates": ("trajectories", "scores"),
+}
 CHECKPOINTS = ("policy", "rm", "first_policy", "first_rm")
 
 
 def record(run: Path, name: str, iteration: int, *, salt: str = "") -> Path:
     """Write the artifact, made from its inputs as they are now. `salt`: of another content."""
     folder = artifact(run, name, iteration)
-    sources = MADE_FROM.get(name, ())
+    sources = ARTIFACTS.get(name, ())
     inputs = {str(number): artifact_digest(run, source, iteration) for number, source in enumerate(sources)}
     origin: dict[str, Any] = {"config_digest": f"{name}/{iteration}/{salt}", "input_digests": inputs, "seed": 0}
     folder.mkdir(parents=True, exist_ok=True)

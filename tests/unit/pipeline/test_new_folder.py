@@ -20,6 +20,7 @@ from rla.pipeline.plan import (
     params_file,
     pipelines,
     recipe_call,
+    recommended,
     refuse_unnamed,
     run_folder,
 )
@@ -63,6 +64,7 @@ def test_the_call_that_a_recipe_recommends_is_kept(
     begin_folder(tmp_path, pipeline=name)
     plan = yaml.safe_load((tmp_path / "iterations.yaml").read_text())
     assert recipe_call(tmp_path / "params.yaml") == call
+    assert recommended(tmp_path / "params.yaml", evaluate_every=7) == (last, 7)
     assert (plan["last"], list(plan["untrained"])) == (last, untrained)
     assert 5 in plan["evaluations"] or name == "alfworld-tiny"
 
