@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 
 STAGES = (
     StageSpec(

@@ -10,7 +10,7 @@ from typing import Any
 
 from rla.metrics.diagnostics import judge_metrics
 from rla.metrics.process import process_metrics
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import refuse_foreign
 from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json

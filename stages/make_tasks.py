@@ -16,7 +16,7 @@ from rla.adaptation.pools import (
 from rla.envs.protocols import Exports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin
 from rla.store.layout import artifact, held_out_root
 from rla.store.shards import write_shard

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rla.pictures.shard import images_folder
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.training.stage import Rows, joined_sequences, train_stage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.layout import PATHS, artifact
 from rla.training.stage import Rows, joined_sequences, train_stage
 

@@ -43,7 +43,7 @@ from rla.config.sections import AdaptationConfig
 from rla.envs.protocols import HasExpert
 from rla.errors import UserError
 from rla.metrics.intervals import newcombe
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.seeds import derive
 from rla.store.reading import read_rows
 from rla.store.records import Direction, Status, StopReason, Task

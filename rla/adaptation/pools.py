@@ -22,7 +22,7 @@ from rla.config.sections import TasksConfig
 from rla.envs.protocols import Adapts, Imports, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.seeds import derive
 from rla.store.layout import places_of
 from rla.store.reading import read_tasks, stream_rows

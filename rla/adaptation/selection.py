@@ -33,7 +33,7 @@ from rla.adaptation.drafting import Choice
 from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig
 from rla.envs.protocols import Adapts, Probes
 from rla.envs.registry import environment
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.seeds import derive
 from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Direction, Status, StopReason, Task, content_id

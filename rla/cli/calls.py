@@ -37,7 +37,7 @@ from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.models.verifying import origin_record
-from rla.pipeline.context import Progress, StageContext, StageSpec
+from rla.pipeline import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.origins import ORIGIN
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
@@ -54,6 +54,7 @@ from rla.processes import (
     world,
 )
 from rla.store.atomic import WHOLE, lock_outputs, write_json
+from rla.store.layout import UNTRAINED
 from rla.store.record import (
     STARTED,
     check_run_version,
@@ -192,7 +193,9 @@ def _timed(ctx: StageContext) -> dict[str, Any]:
     If the stage made outputs of the run, the parameters that it read are written to `config.yaml`.
     """
     part = f"-slice-{ctx.options['slice'].replace('/', '-of-')}" if "slice" in ctx.options else ""
-    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{part}.json"
+    untrained = ctx.spec.name == "evaluate" and ctx.path("out").is_relative_to(ctx.run / UNTRAINED)
+    name = f"{ctx.spec.name}-untrained" if untrained else ctx.spec.name  # next to the evaluation of iteration 0
+    record = ctx.run / "timings" / f"{ctx.iteration}-{name}{part}.json"
     resumed = any(ctx.path(option).exists() for option, _ in ctx.spec.writes)
     calls, before = earlier_calls(record) if resumed else [], _output_stamps(ctx)
     started, clock = datetime.now(UTC), time.perf_counter()
@@ -215,7 +218,7 @@ def _timed(ctx: StageContext) -> dict[str, Any]:
             now = resolved(ctx.config)
             update_run_config(ctx.run, now, [*ctx.spec.sections, *(name for name in now if name not in FOLLOWED)])
         if ctx.writes_into_run:
-            write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
+            write_json(record, {"stage": name, "iteration": ctx.iteration, "calls": calls})
     return summary
 
 

@@ -56,7 +56,7 @@ def init_folder(
 
     Example: rla init mine --pipeline alfworld-tiny
     """
-    from rla.pipeline.context import implementation
+    from rla.pipeline import implementation
     from rla.pipeline.plan import SMALL_RUN, begin_folder, pipelines, recipe_call
 
     if pipeline == "list":

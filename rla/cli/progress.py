@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext, StageSpec
+from rla.pipeline import StageContext, StageSpec
 from rla.pipeline.finished import RECORD, recorded_inputs
 from rla.pipeline.run import BRIEF, LOOP
 from rla.processes import rank

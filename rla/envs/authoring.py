@@ -19,8 +19,17 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.observation import Environment, EnvironmentFailure, Observation, offered, settled
-from rla.envs.protocols import Demonstrates, Env, Judged, Vocabulary
-from rla.envs.views import Course, Demonstration, Labelled, Phase, RejectedEdit
+from rla.envs.protocols import (
+    Course,
+    Demonstrates,
+    Demonstration,
+    Env,
+    Judged,
+    Labelled,
+    Phase,
+    RejectedEdit,
+    Vocabulary,
+)
 from rla.errors import UserError
 from rla.store.records import Status, Task, content_id
 from rla.store.texts import whole_text

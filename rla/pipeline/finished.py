@@ -21,7 +21,6 @@ Times are in `<run>/timings/<iteration>-<stage>.json`.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.digests import digest
 from rla.store.layout import artifact, further_splits
-from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record, read_regular
+from rla.store.record import MANIFEST, STARTED, is_complete, optional_json, optional_record
 from rla.store.removing import PARTS, PRUNED, STATE, pruned_parts
 
 RECORD = "checkpoint.json"
@@ -204,14 +203,6 @@ class TimedCall:
     devices: tuple[TimedDevice, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
     part: str = ""
-
-
-def calls_of(file: Path) -> list[TimedCall]:
-    """`current_calls` of a record; empty if it cannot be read."""
-    try:
-        return current_calls(json.loads(read_regular(file)))
-    except (OSError, UserError, ValueError, KeyError, TypeError):
-        return []
 
 
 def current_calls(record: Any) -> list[TimedCall]:

@@ -20,7 +20,7 @@ from typing import Any
 from rla.config import config_digest, effective_parameters, resolved
 from rla.config.schema import shown_value
 from rla.errors import UserError
-from rla.pipeline.context import StageContext, StageSpec, called_again
+from rla.pipeline import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.digests import digest

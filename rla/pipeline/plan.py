@@ -39,7 +39,7 @@ from rla.config.load import apply_overrides, plain_data, read_config, read_yaml
 from rla.config.schema import Differences, differences_text, flattened, parameter_differences
 from rla.envs.registry import environment, load_config
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.plugins import loaded_path, registered
 from rla.store.atomic import write_text
 from rla.store.layout import places_of, resource
@@ -368,8 +368,7 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> tuple[s
     """Write the file if its content changes. Returns a line about it, the run's folder, and its parameters. `stages`:
     all that make outputs of a run.
 
-    Raises UserError if params do not exist or lack keys, if the run is outside of the project, or if it has outputs of
-    other parameters.
+    Raises UserError if parameters are missing, or if the run is outside of the project or made with other parameters.
     """
     plan, config = _named_plan(plan)
     folder = run_folder(plan)
@@ -462,9 +461,7 @@ def begin_folder(
         try:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            parents = (folder / file).parents
-            blocking = next(path for path in parents if path.is_symlink() or path.exists())
-            raise UserError(f"{blocking}: a file, where a folder is to be; choose another path") from None
+            raise UserError(f"{folder}: a file is in the way of this folder; choose another path") from None
         write_text(folder / file, text)
     return [folder / file for file in texts]
 

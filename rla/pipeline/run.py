@@ -251,11 +251,11 @@ def ready_dvc(folder: Path) -> None:
     paths = [folder / ".dvc/config.local", folder / ".dvc/config"]
     new = not paths[1].exists()
     (folder / ".dvc").mkdir(exist_ok=True)
+    before = [path.read_text().splitlines() if path.exists() else [] for path in paths]
     try:
-        local, shared = configs = [ConfigObj(str(path), encoding="utf-8", interpolation=False) for path in paths]
+        local, shared = configs = [ConfigObj(lines, interpolation=False) for lines in before]
     except ConfigObjError as error:
         raise UserError(f"{folder / '.dvc'}: its config or config.local cannot be read ({error}); mend it") from None
-    before = [config.write() for config in configs]
     without_git = [config["core"] for config in configs if "no_scm" in config.setdefault("core", {})]
     top = (folder / ".git").exists()
     if top and _git_follows_lock(folder):
@@ -271,6 +271,8 @@ def ready_dvc(folder: Path) -> None:
     if chosen is None or chosen.endswith(SITE_CACHE):  # the project may have been moved or copied
         local["core"]["site_cache_dir"] = str(_private_folder(folder / SITE_CACHE))
     for path, config, lines in zip(paths, configs, before, strict=True):
+        if not config["core"]:
+            del config["core"]
         if config.write() != lines or not path.exists():
             write_text(path, "\n".join([*config.write(), ""]))
 

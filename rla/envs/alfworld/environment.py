@@ -21,8 +21,17 @@ from rla.envs.alfworld.prompts import EditPrompt, household_judge, household_pol
 from rla.envs.alfworld.proposals import game_course, propose_edits
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
 from rla.envs.observation import Environment
-from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
+from rla.envs.protocols import (
+    Ask,
+    Course,
+    Demonstration,
+    JudgePrompt,
+    Labelled,
+    PolicyPrompt,
+    Proof,
+    ProposalPrompt,
+    RejectedEdit,
+)
 from rla.store.records import Status, Task
 from rla.store.schema import load_schema
 

@@ -25,7 +25,7 @@ from rla.envs.alfworld.expert import random_action
 from rla.envs.alfworld.goals import Goal
 from rla.envs.alfworld.solver import remaining
 from rla.envs.observation import offered
-from rla.envs.views import Labelled
+from rla.envs.protocols import Labelled
 
 PROGRESS = {
     "go": "it goes where the task needs it",

@@ -22,8 +22,7 @@ from rla.envs.alfworld.game import Layout, game_of
 from rla.envs.alfworld.goals import TREATMENTS, Hint, TaskKind
 from rla.envs.alfworld.labels import REASONS
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge, quoted
-from rla.envs.protocols import JudgePrompt
-from rla.envs.views import Message, ProposalView
+from rla.envs.protocols import JudgePrompt, Message, ProposalView
 from rla.store.records import Task
 from rla.store.schema import load_schema
 

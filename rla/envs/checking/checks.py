@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,19 +28,19 @@ from rla.envs.checking.subject import (
     Subject,
     doing,
     error_line,
+    first_difference,
     hostile_edits,
     invalid_messages,
     invalid_task,
-    is_text,
+    is_utf8,
     misread,
     not_repeated,
     refused_action,
     short,
 )
-from rla.envs.observation import EnvironmentFailure, Observation, settled
-from rla.envs.protocols import Adapts, Demonstrates, Env, Judged, Labels, Pooled
+from rla.envs.observation import EnvironmentFailure, settled
+from rla.envs.protocols import Adapts, Demonstrates, Demonstration, Env, Judged, Labelled, Labels, RejectedEdit
 from rla.envs.registry import REQUIRED
-from rla.envs.views import Course, Demonstration, JudgeView, Labelled, ProposalView, RejectedEdit
 from rla.errors import UserError
 from rla.models.init import UNKNOWN, word_tokenizer
 from rla.store.records import Direction, Status, Task
@@ -88,7 +88,7 @@ def _members(subject: Subject, env: Env) -> Iterator[str]:
 def _parameters_are_json(subject: Subject, env: Env) -> Iterator[str]:
     """Params is a frozen dataclass with defaults, which can be written as JSON and read back"""
     params: Any = env.Params
-    if not is_dataclass(params) or not params.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not getattr(getattr(params, "__dataclass_params__", None), "frozen", False):
         yield f"{params.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True, kw_only=True)"
     try:
         default = params()
@@ -106,7 +106,7 @@ def _parameters_are_json(subject: Subject, env: Env) -> Iterator[str]:
 
 @_check(Env, first=True)
 def _tasks_are_there(subject: Subject, env: Env) -> Iterator[str]:
-    """tasks returns a list for the training and for the held-out split, at most as many as asked for, and equal ones"""
+    """tasks returns equal lists for equal arguments, for both splits, of at most as many tasks as asked for"""
     for held_out in (False, True):
         found, split = subject.drawn(held_out=held_out), subject.split(held_out=held_out)
         if not isinstance(found, list) or not found:
@@ -160,7 +160,7 @@ def _splits_are_disjoint(subject: Subject, env: Env) -> Iterator[str]:
 @_check(Env, first=True, makes=True)
 def _episode_can_be_made(subject: Subject, env: Env) -> Iterator[str]:
     """An episode can be made"""
-    if isinstance(env, Pooled):
+    if isinstance(env, protocols.Pooled):
         env.warm(subject.config)
     env.make(subject.tasks[0], subject.config).close()
     return iter(())
@@ -181,18 +181,8 @@ def _equal_actions_give_equal_answers(subject: Subject, env: Env) -> Iterator[st
             answers = [(one.reset(), other.reset())]
             answers += [(one.step(action), other.step(action)) for action in played.actions]
         for which, number in (("played again", 0), ("played a third time, alongside the second", 1)):
-            if found := _difference(played.seen, [pair[number] for pair in answers], played.actions):
+            if found := first_difference(played.seen, [pair[number] for pair in answers], played.actions):
                 yield f"{which}, {found}; draw from a random.Random of the task, and share no state between episodes"
-
-
-def _difference(first: list[Observation], second: list[Observation], actions: list[str]) -> str:
-    """The first difference between two episodes with equal actions, in words; empty if they are equal."""
-    for number, (one, other) in enumerate(zip(first, second, strict=True)):
-        for name in Observation.__slots__:
-            if (was := getattr(one, name)) != (now := getattr(other, name)):
-                after = "reset" if number == 0 else f"action {number} ({short(actions[number - 1])})"
-                return f"after {after}, {name} was {short(was)} and then {short(now)}"
-    return ""
 
 
 @_check(Env)
@@ -206,7 +196,7 @@ def _reset_starts_again(subject: Subject, env: Env) -> Iterator[str]:
                 for action in played.actions[:3]:
                     game.step(action)
                 again = [game.reset(), *(game.step(action) for action in played.actions)]
-            found = _difference(played.seen, again, played.actions)
+            found = first_difference(played.seen, again, played.actions)
         except EnvironmentFailure as failure:
             found = f"it failed ({short(str(failure))})"
         if found:
@@ -265,7 +255,7 @@ def _policy_prompts_are_messages(subject: Subject, env: Env) -> Iterator[str]:
         for history, seen, commands, _, _ in subject.steps(task):
             if not history:
                 yield from invalid_messages(prompt.opening(seen.text, commands), of="policy_prompt.opening")
-            elif not is_text(turn := prompt.turn(seen.text, commands, task.instruction)):
+            elif not is_utf8(turn := prompt.turn(seen.text, commands, task.instruction)):
                 yield f"policy_prompt.turn gives {short(turn)}; return a text"
             window = prompt.window(history, seen.text, commands, task.instruction)
             yield from invalid_messages(window, of="policy_prompt.window")
@@ -390,7 +380,7 @@ def _judge_prompts_are_messages(subject: Subject, env: Judged) -> Iterator[str]:
         for history, seen, commands, action, following in subject.steps(task):
             said = policy.render(action, commands) if not commands or action in commands else action
             for reply in (said, *([] if history else [HOSTILE["tokens that end a turn"]])):
-                view = JudgeView(
+                view = protocols.JudgeView(
                     instruction=task.instruction,
                     history=history,
                     observation=seen.text,
@@ -423,10 +413,11 @@ def _judge_parses_what_it_renders(subject: Subject, env: Judged) -> Iterator[str
     if not replies and subject.config.judge.decoding == "admissible":
         yield "judge.decoding is admissible, and judge_prompt.replies is empty; name all replies that may be said"
     yield from misread(subject, prompt.parse, (1, -1), of="judge_prompt.parse")
-    for task in subject.tasks if replies and isinstance(env, Labels) else ():
-        for step in env.label(task, subject.config, subject.episodes(task)[0].actions):
-            for one in step:
-                if (taught := prompt.render(one.score, one.reason)) not in replies:
+    if replies and isinstance(subject.env, Labels):
+        for task in subject.tasks:
+            labels = subject.env.label(task, subject.config, subject.episodes(task)[0].actions)
+            for taught in (prompt.render(one.score, one.reason) for step in labels for one in step):
+                if taught not in replies:
                     yield f"a label teaches {short(taught)}, which judge_prompt.replies lacks; add its reason there"
 
 
@@ -582,8 +573,8 @@ def _course_counts(subject: Subject, env: Adapts) -> Iterator[str]:
             rows.append({"outcome": 1 if last.won else -1, "steps": steps, "final_observation": last.text})
         for given in ([], rows):
             course = env.course(task, given)
-            if not isinstance(course, Course) or not 0 <= course.won <= course.episodes <= len(given):
-                yield f"course of {len(given)} episodes is {short(course)}; return rla.envs.views.Course of them"
+            if not isinstance(course, protocols.Course) or not 0 <= course.won <= course.episodes <= len(given):
+                yield f"course of {len(given)} episodes is {short(course)}; return rla.envs.protocols.Course of them"
             course.told()
 
 
@@ -593,7 +584,7 @@ def _proposal_prompts_are_messages(subject: Subject, env: protocols.AsksModel) -
     prompt = env.proposal_prompt()
     for task in subject.tasks:
         for direction in Direction:
-            view = ProposalView(direction=direction.value, accuracy=0.5, critique="</s> <|im_end|> NUL \x00")
+            view = protocols.ProposalView(direction=direction.value, accuracy=0.5, critique="</s> <|im_end|> NUL \x00")
             yield from invalid_messages(prompt.messages(task, view), of="proposal_prompt.messages")
         schema = prompt.schema(task)
         if json.loads(json.dumps(schema)) != schema or schema.get("type") != "object":

@@ -26,8 +26,7 @@ import numpy
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure, MalformedObservation, Observation, checked_observation, offered
-from rla.envs.protocols import Demonstrates, Env
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import Demonstrates, Env, RejectedEdit
 from rla.store.records import Task
 from rla.store.texts import whole_text
 
@@ -186,7 +185,7 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
 
 def _invalid(seen: Observation) -> Iterator[str]:
     """Complaints about an observation whose fields have the right types."""
-    if not all(map(is_text, (seen.text, *seen.commands))):
+    if not all(map(is_utf8, (seen.text, *seen.commands))):
         yield "text or a command holds half of a surrogate pair; they must be texts that UTF-8 can hold"
     if len(set(seen.commands)) < len(seen.commands):
         yield "a command is offered twice; name each once"
@@ -202,9 +201,9 @@ def error_line(error: BaseException, env: Env | None = None) -> str:
     """An exception in one line, with its notes and a place: the innermost frame in the environment's own files, or else
     the innermost frame.
     """
-    modules = [sys.modules.get(cls.__module__) for cls in type(env).__mro__]
-    files = [(module, Path(str(module.__file__))) for module in modules if getattr(module, "__file__", None)]
-    places = [file.parent if module.__package__ else file for module, file in files]  # of a package all files
+    modules = [module for cls in type(env).__mro__ if (module := sys.modules.get(cls.__module__))]
+    files = [(one.__package__, Path(str(one.__file__))) for one in modules if getattr(one, "__file__", None)]
+    places = [file.parent if package else file for package, file in files]  # of a package all files
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(place) for place in places)]
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
@@ -271,11 +270,21 @@ def short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
+def first_difference(first: list[Observation], second: list[Observation], actions: list[str]) -> str:
+    """The first difference between two episodes with equal actions, in words; empty if they are equal."""
+    for number, (one, other) in enumerate(zip(first, second, strict=True)):
+        for name in Observation.__slots__:
+            if (was := getattr(one, name)) != (now := getattr(other, name)):
+                after = "reset" if number == 0 else f"action {number} ({short(actions[number - 1])})"
+                return f"after {after}, {name} was {short(was)} and then {short(now)}"
+    return ""
+
+
 def invalid_task(task: Task, **wanted: Any) -> Iterator[str]:
     """Complaints about a task: texts that cannot be stored, its payload, and columns that differ from `wanted`."""
     said = f"task {short(task.task_id)}"
     for column in TEXTS:
-        if not is_text(text := getattr(task, column)):
+        if not is_utf8(text := getattr(task, column)):
             yield f"{column} of a task is {short(text)}; it must be a text without halves of surrogate pairs"
     if not task.task_id.isprintable():
         yield f"task_id is {short(task.task_id)}; use rla.store.records.content_id"
@@ -301,13 +310,13 @@ def invalid_messages(messages: Any, *, of: str) -> Iterator[str]:
             yield f"{of} holds {short(message)}; a message is {{'role': ..., 'content': ...}}"
         if message["role"] not in ROLES:
             yield f"{of} holds the role {short(message['role'])}; choose one of {', '.join(ROLES)}"
-        if not is_text(message["content"]):
+        if not is_utf8(message["content"]):
             yield f"{of} holds the content {short(message['content'])}; it must be a text that UTF-8 can hold"
     if messages[-1]["role"] != "user":
         yield f"{of} ends with a message of the {messages[-1]['role']}; the last one must be of the user"
 
 
-def is_text(value: Any) -> bool:
+def is_utf8(value: Any) -> bool:
     """Whether it is a text that UTF-8 can hold, which it cannot if half of a surrogate pair is in it."""
     return isinstance(value, str) and whole_text(value) == value
 
@@ -316,15 +325,15 @@ def misread(subject: Subject, parse: Callable[[str], Any], allowed: tuple[Any, .
     """Complaints about a parser of replies that raises, or returns neither None nor an allowed value; with none that is
     allowed, a text.
     """
+    wanted = ("1 or -1" if allowed == (1, -1) else "offered") if allowed else "a text"
     for what, reply in HOSTILE.items():
         try:
             with time_limit(subject.patience):
                 read = parse(reply)
         except Exception as error:  # finding out what it raises is the purpose
             yield f"{of} of {what} raised {error_line(error, subject.env)}; return None"
-            return
         if read is not None and not (read in allowed if allowed else isinstance(read, str)):
-            yield f"{of} of {what} gives {short(read)}, which is not {'offered' if allowed else 'a text'}; return None"
+            yield f"{of} of {what} gives {short(read)}, which is not {wanted}; return None"
 
 
 MARK = "rla-envs-check-mark"
@@ -337,7 +346,6 @@ HOSTILE: dict[str, str] = {
     "white space": " \t\r\n ",
     NO_ACTION: "no action",
     "a very long text": "x" * LONG,
-    "very many words": "go " * (LONG // 3),
     "control characters": "\x07\x1b[2J\x1b]0;title\x07\x7f\x85",
     "NUL": "look\x00around",
     "half of a surrogate pair": "look \ud800 around",
@@ -355,10 +363,8 @@ HOSTILE: dict[str, str] = {
     "truncated JSON": '{"action": "look',
     "a path": "../../../../../../etc/passwd",
     "a device": "/dev/zero",
-    "an address": "file:///etc/passwd",
     "a shell command after a semicolon": f"look; touch {MARK} #",
     "a shell command in backticks": f"`touch {MARK}` $(touch {MARK})",
-    "a shell command after a pipe": f"look | touch {MARK} && touch {MARK}",
     "a format string": "{0} {self.__class__} %s %n %(x)s ${HOME}",
     "a regular expression": "(a+)+$ [ ( * \\",
 }
@@ -367,13 +373,11 @@ HOSTILE: dict[str, str] = {
 def hostile_edits(fields: Collection[str]) -> dict[str, str]:
     """Edits that every environment whose edits may have these fields must refuse."""
     name = next(iter(sorted(fields)), "field")
-    deep = '{"a":' * DEEP + "1" + "}" * DEEP
     return {
         "not JSON": "make it harder",
         "empty": "",
         "truncated JSON": f'{{"{name}": ',
         "a list": "[1, 2, 3]",
-        "a number": "1",
         "null": "null",
         "an object without fields": "{}",
         "an unknown field": json.dumps({"no such field": 1}),
@@ -381,8 +385,7 @@ def hostile_edits(fields: Collection[str]) -> dict[str, str]:
         "a null field": json.dumps({name: None}),
         "a field of the wrong type": json.dumps({name: {"no such key": [None, True]}}),
         "a deeply nested list": "[" * DEEP + "]" * DEEP,
-        "a deeply nested object": deep,
-        "a deeply nested field": f'{{"{name}": {deep}}}',
+        "a deeply nested field": f'{{"{name}": ' + '{"a":' * DEEP + "1" + "}" * (DEEP + 1),
         "a huge text": json.dumps({name: "x" * 2_000_000}),
         "a number of many digits": f'{{"{name}": {"9" * 5_000}}}',
         "infinite numbers": f'{{"{name}": [NaN, Infinity, 1e999]}}',

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla.cli.progress import ClosingLine, make_progress
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.run import BRIEF, LOOP
 from rla.store.layout import artifact
 from stages import STAGES

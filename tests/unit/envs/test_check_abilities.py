@@ -15,7 +15,7 @@ from rla.config import Config
 from rla.envs.authoring import tokenizer_texts
 from rla.envs.chat_prompts import ChatPrompt, PlainJudge
 from rla.envs.observation import Observation
-from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
+from rla.envs.protocols import Demonstration, Labelled, Lesson, RejectedEdit
 from rla.models.init import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (
@@ -272,7 +272,7 @@ ADAPTS: list[tuple[str, Any, str]] = [
     ("all are alike", with_members(likeness=lambda _, task: task.slot), "like its parent"),
     ("likeness by chance", with_members(likeness=lambda *_: str(random.random())), "return a text of the content"),
     ("edits that are believed", with_members(apply=trusting), "raised"),
-    ("no course", with_members(course=lambda *_: None), "return rla.envs.views.Course"),
+    ("no course", with_members(course=lambda *_: None), "return rla.envs.protocols.Course"),
 ]
 
 

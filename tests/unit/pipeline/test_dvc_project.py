@@ -46,6 +46,16 @@ def test_a_project_that_a_kill_left_half_made_is_completed(tmp_path: Path) -> No
     assert "analytics = false" in (tmp_path / ".dvc/config.local").read_text()
 
 
+def test_a_config_that_says_enough_is_not_written(tmp_path: Path) -> None:
+    """git may follow it."""
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    ready_dvc(tmp_path)
+    written = tmp_path / ".dvc/config"
+    stamp = (written.read_text(), written.stat().st_ino, written.stat().st_mtime_ns)
+    ready_dvc(tmp_path)
+    assert ("", *stamp[1:]) == stamp == (written.read_text(), written.stat().st_ino, written.stat().st_mtime_ns)
+
+
 def test_a_config_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc/config").write_text("[core\n")

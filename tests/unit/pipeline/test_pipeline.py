@@ -16,7 +16,7 @@ from rla.config.training import WarmStartConfig
 from rla.errors import UserError
 from rla.metrics.diagnostics import balance, judge_metrics
 from rla.metrics.process import process_metrics
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
 from rla.report.curves import HISTORY
 from rla.rollouts.labels import LABELS

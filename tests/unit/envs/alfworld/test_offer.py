@@ -19,7 +19,7 @@ from rla.envs.alfworld.proposals import View, propose_edits
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
 from rla.envs.alfworld.textworld import export_games
-from rla.envs.views import ProposalView
+from rla.envs.protocols import ProposalView
 from rla.errors import UserError
 from rla.store.schema import load_schema
 from tests.unit.builders import configured

@@ -4,9 +4,8 @@ import pytest
 
 from rla.envs.alfworld.prompts import household_judge, household_policy
 from rla.envs.chat_prompts import ChatPrompt
-from rla.envs.protocols import Judged, JudgePrompt
+from rla.envs.protocols import Judged, JudgePrompt, JudgeView
 from rla.envs.registry import environment
-from rla.envs.views import JudgeView
 from tests.unit.builders import configured
 
 TASK = "put some mug in shelf."

@@ -15,7 +15,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.textworld import EngineProof, refusal
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.adaptation.builders import task
