@@ -1,9 +1,7 @@
 # `make` lists the targets. Each sets up what it needs in .venv first. Benchmarks and maintenance: tests/bench/Makefile.
 PARAMS ?= params.yaml
-# Defaults are those of the `rla run` call in the comment at the top of the params file, if there is one.
-commented = $(shell sed -n 's/^. rla run .*--$(1) \([0-9][0-9]*\).*/\1/p' $(PARAMS) 2>/dev/null)
-ITERATIONS ?= $(or $(call commented,iterations),12)
-EVALUATE_EVERY ?= $(or $(call commented,evaluate-every),0)
+ITERATIONS ?=
+EVALUATE_EVERY ?=
 SEED ?=
 RUN ?=
 SET ?=
@@ -49,7 +47,8 @@ PY := $(BIN)/python
 # Python with the helpers of the packages' tests on its path.
 space := $(subst ,, )
 HELPED := env PYTHONPATH=$(subst $(space),:,$(addprefix $(CURDIR)/,$(wildcard packages/*/tests))) $(PY)
-PLAN = --iterations $(ITERATIONS) --evaluate-every $(EVALUATE_EVERY) --params $(PARAMS) \
+PLAN = --params $(PARAMS) $(if $(ITERATIONS),--iterations $(ITERATIONS)) \
+  $(if $(EVALUATE_EVERY),--evaluate-every $(EVALUATE_EVERY)) \
   $(if $(RUN),--run $(RUN)) $(if $(SEED),--seed $(SEED)) $(foreach item,$(SET),--set $(item)) \
   $(if $(OVERWRITE),--overwrite)
 

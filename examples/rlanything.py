@@ -32,8 +32,8 @@ from rla.config.training import TrainConfig
 from rla.credit import consistency, estimators
 from rla.credit.advantages import only_mixed
 from rla.envs.alfworld.environment import Alfworld
+from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import from_mapping
-from rla.envs.vocabulary import tokenizer_texts
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator

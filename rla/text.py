@@ -67,15 +67,11 @@ TAG = re.compile(
 )
 
 
-def closes(tag: re.Match[str]) -> bool:
-    return any(tag.groups())
-
-
 def after_thinking(text: str) -> str:
     """The text after the last closing tag; empty if a thought is not closed. Text without tags stays unchanged."""
     answer, thinks = 0, False
     for tag in TAG.finditer(text):
-        thinks = not closes(tag)
+        thinks = not any(tag.groups())  # it has no slash
         answer = answer if thinks else tag.end()
     return "" if thinks else text[answer:]
 
@@ -89,7 +85,7 @@ def open_thought(text: str) -> str:
     """The text from the tag of a thought that is not closed; empty if all are closed."""
     opening = None
     for tag in TAG.finditer(text):
-        opening = None if closes(tag) else opening or tag
+        opening = None if any(tag.groups()) else opening or tag
     return text[opening.start() :] if opening else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 
 STAGES = (
     StageSpec(
@@ -37,14 +37,25 @@ STAGES = (
         module="stages.rollout",
         summary="Play episodes of sampled and pending tasks with the policy.",
         example="rla rollout --env alfworld",
-        reads=(
-            ("pool", "previous_pool"),
-            ("candidates", "previous_candidates"),
-            ("policy", "previous_policy"),
-        ),
+        reads=(("pool", "previous_pool"), ("candidates", "previous_candidates"), ("policy", "previous_policy")),
         writes=(("out", "trajectories"),),
         sections=("env", "generator", "policy", "rollout", "adaptation.acceptance"),
         divided=True,
+    ),
+    StageSpec(
+        name="validate-tasks",
+        module="stages.validate_tasks",
+        summary="Accept or reject pending tasks by their measured accuracy; write the next pool.",
+        example="rla validate-tasks --iteration 2",
+        reads=(
+            ("pool", "previous_pool"),
+            ("candidates", "previous_candidates"),
+            ("trajectories", "trajectories"),
+            ("before", "previous_standings"),
+            ("roots", "train_tasks"),
+        ),
+        writes=(("verdicts", "verdicts"), ("standings", "standings"), ("out", "pool")),
+        sections=("env", "adaptation"),
     ),
     StageSpec(
         name="score-steps",
@@ -63,21 +74,6 @@ STAGES = (
         writes=(("out", "scores"),),
         sections=("env", "generator", "policy.repeat_task", "judge", "rollout", "credit", "adaptation"),
         divided=True,
-    ),
-    StageSpec(
-        name="validate-tasks",
-        module="stages.validate_tasks",
-        summary="Accept or reject pending tasks by their measured accuracy; write the next pool.",
-        example="rla validate-tasks --iteration 2",
-        reads=(
-            ("pool", "previous_pool"),
-            ("candidates", "previous_candidates"),
-            ("trajectories", "trajectories"),
-            ("before", "previous_standings"),
-            ("roots", "train_tasks"),
-        ),
-        writes=(("verdicts", "verdicts"), ("standings", "standings"), ("out", "pool")),
-        sections=("env", "adaptation"),
     ),
     StageSpec(
         name="compute-rewards",

@@ -9,7 +9,7 @@ from rla.adaptation.candidates import candidate_counts, proposing_model, write_c
 from rla.adaptation.selection import chosen_tasks_to_change
 from rla.envs.protocols import Adapts, need
 from rla.envs.registry import environment
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin
 from rla.store.reading import read_manifest
 from rla.store.shards import ShardWriter

@@ -11,7 +11,7 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.custom import add_metrics
 from rla.metrics.diagnostics import diagnostics, process_metrics, reward_statistics
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json

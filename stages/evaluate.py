@@ -2,7 +2,7 @@
 
 Every held-out split (`tasks.test_splits`) has episodes and figures of its own. `rla.rollouts.evaluation` adds figures
 of the reward model, and of environments with a reward rule of their own (`Probes`). `--from` judges the answers of a
-file (`rla.pipeline.context`).
+file (`rla.pipeline`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
-from rla.pipeline.context import StageContext, implementation
+from rla.pipeline import StageContext, implementation
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, slice_of
 from rla.rollouts.evaluation import (
     add_further,

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import environment
-from rla.envs.vocabulary import tokenizer_texts
 from rla.models.verifying import adopt, keep_or_make
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, pool_of
 from rla.store.reading import read_tasks
 

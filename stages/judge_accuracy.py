@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.metrics.diagnostics import judge_metrics, process_metrics
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import refuse_foreign
 from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json

@@ -8,7 +8,7 @@ from typing import Any
 
 from rla.adaptation.selection import curated_pool, made_tasks, missing_kinds, refuse_shared
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin
 from rla.store.layout import artifact, held_out_root
 from rla.store.shards import write_shard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.plan import existing_run
 from rla.report.collect import collect
 from rla.report.curves import compared_figures, panels, report_figures, svg

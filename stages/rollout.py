@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.adaptation.selection import tasks_and_reserve
 from rla.llm.factory import verified_once
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, pool_of, slice_of
 from rla.rollouts.play import image_shard, play_shard
 from rla.seeds import derive

@@ -7,7 +7,7 @@ from typing import Any
 
 from rla.adaptation.selection import episodes_to_judge
 from rla.llm.factory import verified_once
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, slice_of
 from rla.rollouts.scores import finish_scores, score_played
 from rla.store.reading import read_manifest

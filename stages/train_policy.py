@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rla.pictures.shard import images_folder
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.training.stage import POLICY, train_stage
 
 

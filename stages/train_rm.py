@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.layout import PATHS, artifact
 from rla.training.stage import REWARD_MODEL, train_stage
 

@@ -17,7 +17,7 @@ from rla.adaptation.acceptance import (
 )
 from rla.envs.protocols import Adapts, HasExpert
 from rla.envs.registry import environment
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin
 from rla.store.reading import read_candidates, read_rows, read_tasks
 from rla.store.shards import Output, write_shards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.manifest import digest, read_json
 from rla.training.checkpoints import finished_checkpoint

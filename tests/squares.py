@@ -14,8 +14,7 @@ from rla.envs import registry
 from rla.envs.authoring import label_through, play_through, root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.protocols import JudgePrompt, PolicyPrompt
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.protocols import Demonstration, JudgePrompt, Labelled, PolicyPrompt
 from rla.store.records import Task
 from tests.seeing import COLOURS, noise_png, png_of
 

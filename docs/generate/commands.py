@@ -9,7 +9,7 @@ import typer
 
 from docs.generate.markdown import cell, code, escaped, fenced, link, page, table
 from rla.cli.app import app
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.store.layout import path_below
 
 

@@ -13,7 +13,7 @@ PAGES = {
         "rla.envs",
         (
             "rla.envs.observation",
-            "rla.envs.views",
+            "rla.envs.protocols",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
             "rla.envs.checking",
@@ -69,7 +69,8 @@ def sections(modules: tuple[str, ...]) -> Iterator[str]:
         yield f"## {name}"
         yield prose(source.docstring)
         for entry in source.definitions():
-            yield described(entry)
+            if name != "rla.envs.protocols" or "(Protocol)" not in entry.signature:  # they have a page of their own
+                yield described(entry)
 
 
 def described(entry: Definition) -> str:

@@ -22,7 +22,7 @@ def protocols_page() -> str:
     entries = [entry for entry in read_module(MODULE).definitions() if "(Protocol)" in entry.signature]
     first = [entry.name for entry in entries].index("Env")
     found = entries[first:]
-    remedies = {ability.__name__: remedy for ability, remedy in protocols.ABILITIES.items()}
+    remedies = {ability.__name__: remedy for ability, remedy in protocols.REMEDIES.items()}
     return page(
         "Protocols of an environment",
         INTRODUCTION,

@@ -13,8 +13,7 @@ from rla.config import Config
 from rla.envs.authoring import changed_task, course_of_one_phase, edit_values, label_through, play_through, root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import EnvironmentFailure, Observation
-from rla.envs.protocols import JudgePrompt, PolicyPrompt
-from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
+from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, RejectedEdit
 from rla.metrics.custom import Figure
 from rla.report.collect import RunSummary
 from rla.report.tables import Table, percent

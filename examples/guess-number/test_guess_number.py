@@ -9,8 +9,8 @@ import pytest
 from guess_number import Game, GuessNumber, GuessTables, guess
 
 from rla.envs.checking import check_environment
+from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import load_config
-from rla.envs.views import RejectedEdit
 from rla.report.collect import RunSummary
 
 CONFIG = load_config(None, ["env.name=guess-number", "env.max_steps=6"])

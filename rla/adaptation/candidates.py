@@ -31,11 +31,10 @@ from rla.adaptation.drafting import (
     edit_tally,
     evidence_of,
 )
-from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, need
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, RejectedEdit, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
 from rla.store.layout import artifact, held_out_root

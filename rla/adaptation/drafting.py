@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from rla.config.sections import ProposerConfig
 from rla.envs.chat_prompts import QUOTED, quoted, user
-from rla.envs.protocols import Adapts, ProposalPrompt
-from rla.envs.views import Course, Message, ProposalView
+from rla.envs.protocols import Adapts, Course, Message, ProposalPrompt, ProposalView
 from rla.llm.base import Completion, FinishReason, Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, reply_text
 from rla.seeds import derive

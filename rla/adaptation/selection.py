@@ -40,7 +40,7 @@ from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig, T
 from rla.envs.protocols import Adapts, Imports, Probes, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.seeds import derive
 from rla.store.layout import places_of
 from rla.store.manifest import is_complete

@@ -11,8 +11,7 @@ from itertools import chain
 from typing import Any
 
 from rla.agents.policy import with_pictures_last
-from rla.envs.protocols import JudgePrompt
-from rla.envs.views import JudgeView
+from rla.envs.protocols import JudgePrompt, JudgeView
 from rla.pictures.prompts import PictureMessage, PicturesJudge
 
 

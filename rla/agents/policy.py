@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.protocols import PolicyPrompt, ReadsCalls, ToolPrompt, told_schemas
-from rla.envs.views import Message
+from rla.envs.protocols import Message, PolicyPrompt, ToolPrompt, told_schemas
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
@@ -43,7 +42,7 @@ def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None
     """Raises UserError if the model's own chat template writes calls that the environment does not read, or prints no
     tools although nothing has `taught` the model to call them.
     """
-    if not isinstance(prompt, ReadsCalls):
+    if not isinstance(prompt, ToolPrompt):
         return
     model = chat.tokenizer.name_or_path
     if prompt.schemas and not taught and not chat.tells(prompt.schemas):

@@ -27,7 +27,7 @@ from typer.core import TyperCommand, TyperGroup
 from rla.cli import commands
 from rla.cli.guard import LOOKING, NEWEST, Overrides, guard, guarded_command
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.plugins import loaded, package_of, registered
 from stages import STAGES
 

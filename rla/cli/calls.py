@@ -38,7 +38,7 @@ from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.models.verifying import origin_record
-from rla.pipeline.context import Progress, StageContext, StageSpec
+from rla.pipeline import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.origins import ORIGIN
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
@@ -55,6 +55,7 @@ from rla.processes import (
     world,
 )
 from rla.store.atomic import WHOLE, lock_outputs, write_json
+from rla.store.layout import UNTRAINED
 from rla.store.manifest import (
     STARTED,
     check_run_version,
@@ -247,7 +248,9 @@ def _timed(ctx: StageContext, before: Stamps) -> dict[str, Any]:
     """
     part = {"slice": ctx.options["slice"]} if "slice" in ctx.options else {}
     suffix = f"-slice-{part['slice'].replace('/', '-of-')}" if part else ""
-    record = ctx.run / "timings" / f"{ctx.iteration}-{ctx.spec.name}{suffix}.json"
+    untrained = ctx.spec.name == "evaluate" and ctx.path("out").is_relative_to(ctx.run / UNTRAINED)
+    name = f"{ctx.spec.name}-untrained" if untrained else ctx.spec.name  # next to the evaluation of iteration 0
+    record = ctx.run / "timings" / f"{ctx.iteration}-{name}{suffix}.json"
     calls = earlier_calls(record) if before else []
     started, clock = datetime.now(UTC), time.perf_counter()
     has_config = run_config_path(ctx.run).exists()
@@ -277,7 +280,7 @@ def _timed(ctx: StageContext, before: Stamps) -> dict[str, Any]:
     if ctx.spec.sections and not ctx.spec.beside:
         data = resolved(ctx.config)
         update_run_config(ctx.run, data, [*ctx.spec.sections, *(name for name in data if name not in FOLLOWED)])
-    write_json(record, {"stage": ctx.spec.name, "iteration": ctx.iteration, "calls": calls})
+    write_json(record, {"stage": name, "iteration": ctx.iteration, "calls": calls})
     return summary
 
 

@@ -23,8 +23,11 @@ from stages import STAGES
 if TYPE_CHECKING:
     from rla.config import Config
 
-Iterations = Annotated[int, typer.Option(min=1, help="Iterations of the run in all.")]
-EvaluateEvery = Annotated[int, typer.Option(min=0, help="Also evaluate every K iterations; 0: only the ends.")]
+ADVISED = "by default as the comment at the top of the params file advises"
+Iterations = Annotated[int | None, typer.Option(min=1, help=f"Iterations of the run in all; {ADVISED}, else 12.")]
+EvaluateEvery = Annotated[
+    int | None, typer.Option(min=0, help=f"Also evaluate every K iterations; {ADVISED}, else 0: only the ends.")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of the run; by default the seed of the parameters.")]
 StageOverrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of every stage.")
@@ -52,7 +55,7 @@ def init_folder(
 
     Example: rla init mine --pipeline alfworld-tiny
     """
-    from rla.pipeline.context import implementation
+    from rla.pipeline import implementation
     from rla.pipeline.plan import SMALL_RUN, begin_folder, pipelines, recipe_call
 
     if pipeline == "list":
@@ -76,8 +79,8 @@ def init_folder(
 
 @guarded_command
 def plan_command(
-    iterations: Iterations = 12,
-    evaluate_every: EvaluateEvery = 0,
+    iterations: Iterations = None,
+    evaluate_every: EvaluateEvery = None,
     params: Annotated[Path, typer.Option(help="Parameters that the stages are called with.")] = Path("params.yaml"),
     run: Annotated[
         Path | None, typer.Option(help="Run folder; runs/<name of the params file>[-seed<N>][-KEY-VALUE].")
@@ -93,22 +96,23 @@ def plan_command(
 
     Example: rla plan --iterations 60 --evaluate-every 10
     """
-    from rla.pipeline.plan import Plan, write_plan
+    from rla.pipeline.plan import Plan, recommended, write_plan
     from rla.pipeline.run import one_run, ready_dvc
 
     pipeline = out.with_name("dvc.yaml")
     with one_run(pipeline) if pipeline.is_file() else nullcontext():
+        iterations, evaluate_every = recommended(params, iterations, evaluate_every)
         sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
         plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
-        typer.echo(write_plan(plan, out, stages=STAGES))
+        typer.echo(write_plan(plan, out, stages=STAGES)[0])
         if pipeline.is_file():
             ready_dvc(out.parent)
 
 
 @guarded_command
 def run_loop(
-    iterations: Iterations = 12,
-    evaluate_every: EvaluateEvery = 0,
+    iterations: Iterations = None,
+    evaluate_every: EvaluateEvery = None,
     params: Annotated[Path, typer.Option(help="Parameters of all stages.")] = Path("params.yaml"),
     run: Annotated[Path | None, typer.Option(help="Run folder; by default as `rla plan` names it.")] = None,
     seed: Seed = None,
@@ -121,18 +125,19 @@ def run_loop(
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
     from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
-    from rla.pipeline.plan import Plan, named_plan, run_folder, write_plan
+    from rla.pipeline.plan import Plan, recommended, write_plan
     from rla.pipeline.run import PIPELINE, PLAN, one_run, ready_dvc, run_stages
 
+    iterations, evaluate_every = recommended(params, iterations, evaluate_every)
     sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
     asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
-    plan, config = named_plan(asked)
     with one_run(PIPELINE):
-        typer.echo(write_plan(plan, PLAN, stages=STAGES))
+        said, folder, config = write_plan(asked, PLAN, stages=STAGES)
+        typer.echo(said)
         ready_dvc(Path())
-        listeners = [one.accompany(asked, run_folder(plan), config, typer.echo) for one in brought("accompany")]
+        listeners = [one.accompany(asked, folder, config, typer.echo) for one in brought("accompany")]
 
         def done(stage: str, following: list[str]) -> None:
             for listener in listeners:
@@ -140,7 +145,7 @@ def run_loop(
 
         if status := run_stages(say=typer.echo, verbose=verbose, done=done):
             raise typer.Exit(status)
-    print_report(run_folder(plan), say=typer.echo)
+    print_report(folder, say=typer.echo)
     done("", [])
 
 
@@ -184,7 +189,7 @@ def prune(
     found = prune_run(folder, config, plan=plan, dry_run=dry_run)
     verb = "would go" if dry_run else "gone"
     for one in found:
-        typer.echo(f"{one.checkpoint}: {one.shown} {verb}, {readable_bytes(one.freed)}")
+        typer.echo(f"{one.checkpoint}: {', '.join(one.parts)} {verb}, {readable_bytes(one.freed)}")
     state = f"{finished} iterations are finished ({reason}), the last {keep} of them stay"
     typer.echo(f"{len(found)} checkpoints, {readable_bytes(sum(one.freed for one in found))} {verb}; {state}")
 

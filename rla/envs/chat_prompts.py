@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rla.config import Config
-from rla.envs.protocols import JudgePrompt
-from rla.envs.views import JudgeView, Message
+from rla.envs.protocols import JudgePrompt, JudgeView, Message
 from rla.text import after_thinking, broken, folded
 
 

@@ -141,11 +141,7 @@ def _is_row(values: Any, kind: type) -> bool:
 
 
 def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # the __repr__ of somebody else's class
-        text = "a value"
-    return f"{text[:SHOWN]} ({type(value).__name__})"
+    return f"{repr(value)[:SHOWN]} ({type(value).__name__})"
 
 
 def offered(commands: Iterable[str], omit: Collection[str]) -> tuple[str, ...]:

@@ -26,20 +26,156 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rla.config import Config
 from rla.config.sections import CreditConfig
 from rla.envs.observation import AwaitedEnvironment, Environment
-from rla.envs.views import Course, Demonstration, JudgeView, Labelled, Lesson, Message, ProposalView, SeenStep
 from rla.errors import UserError
-from rla.store.records import Task
+from rla.store.records import Direction, Task
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+Message = dict[str, str]  # {"role": ..., "content": ...}
 Ask = Callable[[list[Message], int], Awaitable[list[str]]]  # that many replies of the language model that proposes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeView:
+    """One step as a judge sees it, without the outcome of the episode."""
+
+    instruction: str
+    history: Sequence[tuple[str, str]]  # (observation, action) before this step
+    observation: str
+    commands: Sequence[str]
+    reply: str
+    action: str
+    valid: bool
+    next_observation: str
+    images: tuple[tuple[bytes, ...], ...] = ()  # PNG files of the last observations; this step's come last
+    next_images: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalView:
+    """The context of a proposal. `critique` was written by models and is untrusted."""
+
+    direction: str
+    accuracy: float
+    critique: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """An expert's episode: for each step the observation, the commands offered and the action; then the last text.
+
+    `images`: the PNG files of every observation, including the last; empty if the environment shows no images.
+    """
+
+    observations: list[str]
+    commands: list[tuple[str, ...]]
+    actions: list[str]
+    final_observation: str
+    won: bool
+    images: Sequence[tuple[bytes, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """An action, the observation after it, and whether it helped: +1 or -1, with a short reason.
+
+    `before` and `after`: the remaining work according to the environment's own solver (infinite: the goal cannot be
+    reached), None if it has no such measure. `next_images`: the images of the next observation.
+    """
+
+    action: str
+    next_observation: str
+    score: int
+    reason: str
+    before: float | None = None
+    after: float | None = None
+    next_images: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenStep:
+    """A recorded step: its action, the environment's answer, and the status of each tool call it made, in order."""
+
+    action: str
+    answer: str
+    statuses: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A supervised example for a reward model that does not judge single steps: a prompt and correct replies."""
+
+    messages: list[Message]
+    replies: list[str]
+
+
+def reference_row(task_id: str) -> str:
+    """The trajectory id of a task's reference in a scores shard."""
+    return f"reference-{task_id}"
+
+
+class RejectedEdit(Exception):
+    """A proposed edit that is illegal, unprovable or a duplicate; the message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """`name`: the environment's identifier ("finding"), `about`: the same for people ("finding the mug").
+
+    `ended`: lost episodes that never left the phase. `steps`: all steps that were taken in it.
+    """
+
+    name: str
+    about: str
+    ended: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """In which phase the episodes of a task ended and how they spent their steps. Every episode goes through the phases
+    of its task in order; a phase ends when its goal is reached. `spent`: kinds of actions with their counts, most
+    frequent first.
+    """
+
+    episodes: int
+    won: int
+    phases: tuple[Phase, ...]
+    spent: tuple[tuple[str, int], ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.steps for phase in self.phases)
+
+    def focus(self, direction: Direction) -> str:
+        """The name of the phase to change: the one in which most episodes ended (easier), or the one with the fewest
+        steps (harder). The first one in a tie; empty if no phase qualifies.
+        """
+        if direction is Direction.EASIER:
+            worst = max((phase for phase in self.phases if phase.ended), key=lambda phase: phase.ended, default=None)
+            return worst.name if worst else ""
+        return min(self.phases, key=lambda phase: phase.steps).name if self.phases and self.episodes else ""
+
+    def told(self) -> str:
+        """One line for a critique: outcomes, phases in which failures ended, shares of the steps."""
+        if not self.episodes:
+            return ""
+        ended = ", ".join(f"{phase.about} {phase.ended}" for phase in self.phases if phase.ended)
+        steps = self.steps or 1
+        shares = ", ".join(f"{phase.about} {phase.steps / steps:.0%}" for phase in self.phases)
+        spent = ", ".join(f"{kind} {count / steps:.0%}" for kind, count in self.spent[:4])
+        parts = [f"won {self.won} of {self.episodes}, {self.steps / self.episodes:.1f} steps on average"]
+        parts += [f"failures ended at: {ended}"] if ended else []
+        parts += [f"steps by phase: {shares}", f"by action: {spent}"] if self.steps else []
+        return "; ".join(parts)
 
 
 class PolicyPrompt(Protocol):
@@ -68,13 +204,6 @@ class ToolPrompt(Protocol):
 
     schemas: Sequence[Mapping[str, Any]]
     result_role: str
-
-
-@runtime_checkable
-class ReadsCalls(Protocol):
-    """A `ToolPrompt` that finds the calls in a reply."""
-
-    schemas: Sequence[Mapping[str, Any]]
 
     def calls_in(self, reply: str) -> Sequence[tuple[str, Mapping[str, Any], str]]:
         """(name, arguments, error) of each call; the error is empty if the call is readable. All are model text."""
@@ -257,9 +386,7 @@ class Pooled(Protocol):
         ...
 
     def warm(self, config: Config) -> None:
-        """Import the dependencies of `make`; called once, before workers are forked. Raises UserError if one is not
-        installed.
-        """
+        """Import the dependencies of `make`, once before workers are forked. Raises UserError if one is missing."""
         ...
 
 
@@ -313,9 +440,7 @@ class Labels(Protocol):
     def label(
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
-        """For each step of an episode: its action, then up to `others` of the other commands that were offered. Empty
-        if the task is unknown.
-        """
+        """For each step: its action, then up to `others` of other offered commands. Empty if the task is unknown."""
         ...
 
 
@@ -374,9 +499,7 @@ class Configurable(Protocol):
     """An `Adapts` whose proposed edits depend on parameters."""
 
     def configured(self, config: Config) -> Adapts:
-        """The environment that proposes edits of the names in `config.adaptation.edits`, or its usual edits if that is
-        empty.
-        """
+        """The environment that proposes the edits of `config.adaptation.edits`, or its usual edits if that is empty."""
         ...
 
 
@@ -396,24 +519,19 @@ class Proves(Protocol):
         ...
 
 
-# Every ability that `rla envs` lists, with what a user can set if the environment lacks it.
-ABILITIES: dict[type, str] = {
+# The abilities that `rla envs` lists.
+ABILITIES: tuple[type, ...] = (
+    *(Judged, Probes, Shares, Spreads, Pooled, Imports, Vocabulary, Demonstrates, Teaches, Labels),
+    *(LabelsSeen, HasExpert, Adapts, AsksModel, Proves, Checks),
+)
+# What a user can set if the environment lacks the ability.
+REMEDIES: dict[type, str] = {
     Judged: "set judge.enabled: false",
-    Probes: "",
-    Shares: "",
-    Spreads: "",
-    Pooled: "",
     Imports: "leave tasks.path out",
-    Vocabulary: "",
     Demonstrates: "set warm_start.enabled: false",
-    Teaches: "",
     Labels: "set warm_start.enabled: false",
-    LabelsSeen: "",
-    HasExpert: "",
     Adapts: "set adaptation.enabled: false",
     AsksModel: "set adaptation.proposer: rules",
-    Proves: "",
-    Checks: "",
 }
 Ability = TypeVar("Ability")
 Answer = TypeVar("Answer")
@@ -427,7 +545,7 @@ def need(env: Env, ability: type[Ability], stage: str, *, instead: str = "choose
         return env
     raise UserError(
         f"env.name: {env.name} does not implement {ability.__name__} ({ability.__module__}), which {stage} needs; "
-        f"{ABILITIES.get(ability) or instead}"
+        f"{REMEDIES.get(ability, instead)}"
     )
 
 

@@ -81,21 +81,20 @@ class Installed:
 
 def installed_list() -> list[Installed]:
     """All environments, sorted by name."""
-    return [_described(entry) for entry in installed_environments().values()]
-
-
-def _described(entry: EntryPoint) -> Installed:
-    package, version = "rla", __version__
-    if entry.name not in BUILTIN:
-        package, version = package_of(entry), entry.dist.version if entry.dist is not None else ""
-    known: dict[str, Any] = {}
-    try:
-        env = _instance(entry)
-        known["abilities"] = tuple(ability.__name__ for ability in ABILITIES if isinstance(env, ability))
-        known["about"] = (inspect.getdoc(type(env)) or "").partition("\n")[0]
-    except UserError as error:
-        known["broken"] = str(error)
-    return Installed(name=entry.name, target=entry.value, package=package, version=version, **known)
+    found = []
+    for entry in installed_environments().values():
+        package, version = "rla", __version__
+        if entry.name not in BUILTIN:
+            package, version = package_of(entry), entry.dist.version if entry.dist is not None else ""
+        known: dict[str, Any] = {}
+        try:
+            env = _instance(entry)
+            known["abilities"] = tuple(ability.__name__ for ability in ABILITIES if isinstance(env, ability))
+            known["about"] = (inspect.getdoc(type(env)) or "").partition("\n")[0]
+        except UserError as error:
+            known["broken"] = str(error)
+        found.append(Installed(name=entry.name, target=entry.value, package=package, version=version, **known))
+    return found
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:

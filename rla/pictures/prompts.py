@@ -87,7 +87,7 @@ class PicturesJudge(Protocol):
     """A `JudgePrompt` that places its images itself."""
 
     def with_pictures(self, view: Any) -> list[PictureMessage]:
-        """`view` is an `rla.envs.views.JudgeView`."""
+        """`view` is an `rla.envs.protocols.JudgeView`."""
         ...
 
 

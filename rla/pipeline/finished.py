@@ -1,7 +1,8 @@
 """Which iterations of a run are finished, which checkpoints may be removed, and how long its stages took.
 
-An iteration is finished if all of its artifacts exist and were made from one another as they are now: every record has
-the digests of its inputs. This also detects a run whose parameters have changed and that DVC is working through again.
+An iteration is finished if its models and candidates exist and were made from their inputs as they are now: every
+record has the digests of its inputs. This also detects a run whose parameters have changed and that DVC is working
+through again.
 
 Pruning removes the weights of old checkpoints after every stage that may have finished an iteration:
 
@@ -20,11 +21,9 @@ Times are in `<run>/timings/<iteration>-<stage>.json`.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,23 +36,17 @@ from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact, further_splits
-from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record, read_regular
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record
 
 RECORD = "checkpoint.json"
-BOTH = ("trajectories", "scores", "verdicts")
-# artifact of an iteration -> artifacts that it must have been made from
+PLAN = Path("iterations.yaml")
+# Artifacts of an iteration with the inputs that they must have been made from. Any other change of the iteration
+# changes its trajectories or its scores, and thus one of these.
 MADE_FROM = {
-    "trajectories": ("previous_policy",),
-    "scores": ("trajectories", "previous_rm"),
-    "verdicts": ("trajectories",),
-    "policy_rewards": BOTH,
-    "rm_rewards": BOTH,
-    "policy": ("previous_policy", "trajectories", "policy_rewards"),
-    "rm": ("previous_rm", "scores", "rm_rewards"),
+    "policy": ("previous_policy", "trajectories"),
+    "rm": ("previous_rm", "scores"),
     "candidates": ("trajectories", "scores"),
 }
-# In place of a checkpoint of iteration 0, if the run has no warm start.
-BEGINNING = {"previous_policy": "init_policy", "previous_rm": "init_rm"}
 
 
 def finished_iterations(run: Path) -> tuple[int, str]:
@@ -71,10 +64,6 @@ def _unmade_reason(run: Path, name: str, iteration: int) -> str:
     if inputs is None:
         return f"{place} is not there yet"
     for source in MADE_FROM[name]:
-        if source == "previous_rm":
-            _, shard = optional_record(place, MANIFEST) or (None, {})
-            if len(inputs) == 1 or "failed" in shard.get("counts", {}):
-                continue  # judge.enabled: false, or a chat server has judged
         if artifact_digest(run, source, iteration) not in inputs:
             return f"{place} was not made from {_source_folder(run, source, iteration)} as it is now"
     return ""
@@ -113,29 +102,18 @@ def artifact_digest(run: Path, name: str, iteration: int) -> str | None:
 
 def _source_folder(run: Path, name: str, iteration: int) -> Path:
     folder = artifact(run, name, iteration)
-    if iteration == 1 and name in BEGINNING and not folder.exists():
-        return artifact(run, BEGINNING[name], 0)
+    if iteration == 1 and name.startswith("previous_") and not folder.exists():  # a run without a warm start
+        return artifact(run, name.replace("previous", "init"), 0)
     return folder
-
-
-MODELS = ("policy", "rm")
-PLAN = Path("iterations.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The parts of a checkpoint to remove. `files`: their remaining files. `freed`: bytes of disk space."""
+    """The parts of a checkpoint to remove, and the bytes of disk space that this frees."""
 
     checkpoint: Path
     parts: tuple[str, ...]
-    files: tuple[Path, ...]
-    freed: int = 0
-
-    @property
-    def shown(self) -> str:
-        """The parts that have files, as text."""
-        there = {path.relative_to(self.checkpoint).parts[0] for path in self.files}
-        return ", ".join(part for part in self.parts if part in there)
+    freed: int
 
 
 def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, awaited: bool) -> tuple[str, ...]:
@@ -147,80 +125,43 @@ def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, 
     return PARTS
 
 
-def removals(
-    run: Path, config: CheckpointsConfig, *, finished: int, evaluations: Collection[int] = ()
-) -> list[Removal]:
-    """The removals in a run with `finished` iterations, oldest first. `evaluations`: iterations in the plan."""
-    found = []
-    for iteration in range(1, finished + 1):
-        awaited = iteration in evaluations and not policy_evaluated(run, iteration)
-        parts = unneeded_parts(iteration, config, finished=finished, awaited=awaited)
-        for model in MODELS if parts else ():
-            checkpoint = artifact(run, model, iteration)
-            files = tuple(
-                path
-                for part in parts
-                for path in sorted((checkpoint / part).rglob("*"))
-                if path.is_symlink() or not path.is_dir()
-            )
-            if files and (checkpoint / RECORD).is_file():
-                found.append(Removal(checkpoint=checkpoint, parts=parts, files=files))
-    freed = freed_bytes(one.files for one in found)
-    return [replace(one, freed=size) for one, size in zip(found, freed, strict=True)]
-
-
-def freed_bytes(groups: Iterable[Iterable[Path]]) -> list[int]:
-    """The disk space that is freed by each group of files, if the groups are removed in order. A file with several hard
-    links frees its space with the last of them.
-    """
-    seen: Counter[tuple[int, int]] = Counter()
-    freed = []
-    for group in groups:
-        size = 0
-        for path in group:
-            found = path.lstat()
-            seen[found.st_dev, found.st_ino] += 1
-            size += found.st_size if seen[found.st_dev, found.st_ino] == found.st_nlink else 0
-        freed.append(size)
-    return freed
-
-
-def prune_checkpoint(removal: Removal) -> None:
-    """Mark the parts as pruned, then remove their files. Raises UserError if the system refuses."""
-    checkpoint = removal.checkpoint
-    gone = pruned_parts(checkpoint).union(removal.parts)
-    write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
-    for path in removal.files:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot be removed ({error.strerror or error}); mend that and call the stage again"
-            ) from None
-    _remove_empty_parts(checkpoint)
-
-
-def _remove_empty_parts(checkpoint: Path) -> None:
-    """Remove the folders of pruned parts that have no file, which a killed removal may have left."""
-    for part in pruned_parts(checkpoint):
-        if not any(path.is_file() for path in (checkpoint / part).rglob("*")):
-            shutil.rmtree(checkpoint / part, ignore_errors=True)
-
-
 def prune_run(run: Path, config: Config, *, plan: Path = PLAN, dry_run: bool = False) -> list[Removal]:
-    """Remove all that `removals` finds, unless it is a `dry_run`. Returns the removals."""
+    """Remove the parts of checkpoints that are not needed any more, oldest first, unless it is a `dry_run`. Returns the
+    removals. Raises UserError if the system refuses one.
+    """
     if not config.checkpoints.keep:
         return []
     finished, _ = finished_iterations(run)
-    found = removals(run, config.checkpoints, finished=finished, evaluations=planned_evaluations(plan, run))
-    if dry_run:
-        return found
-    for one in found:
-        prune_checkpoint(one)
+    planned, found = planned_evaluations(plan, run), list[Removal]()
     for iteration in range(1, finished + 1):
-        for model in MODELS:
-            _remove_empty_parts(artifact(run, model, iteration))
+        awaited = iteration in planned and not policy_evaluated(run, iteration)
+        parts = unneeded_parts(iteration, config.checkpoints, finished=finished, awaited=awaited)
+        for checkpoint in (artifact(run, model, iteration) for model in ("policy", "rm")):
+            there = tuple(part for part in parts if (checkpoint / part).exists())
+            if there and (checkpoint / RECORD).is_file():
+                found.append(Removal(checkpoint=checkpoint, parts=there, freed=_size(checkpoint, there)))
+                if not dry_run:
+                    _prune(checkpoint, parts)
     return found
+
+
+def _size(checkpoint: Path, parts: tuple[str, ...]) -> int:
+    """The disk space of the parts. A file with several links (unchanged weights) counts in equal shares."""
+    files = (path.lstat() for part in parts for path in (checkpoint / part).rglob("*") if not path.is_dir())
+    return sum(file.st_size // file.st_nlink for file in files)
+
+
+def _prune(checkpoint: Path, parts: tuple[str, ...]) -> None:
+    """Mark the parts as pruned, then remove their folders."""
+    gone = pruned_parts(checkpoint).union(parts)
+    write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
+    try:
+        for part in parts:
+            if (checkpoint / part).exists():
+                shutil.rmtree(checkpoint / part)
+    except OSError as error:
+        said = f"{error.filename}: cannot be removed ({error.strerror or error})"
+        raise UserError(f"{said}; mend that and call the stage again") from None
 
 
 def planned_evaluations(plan: Path, run: Path) -> set[int]:
@@ -261,14 +202,6 @@ class TimedCall:
     devices: tuple[TimedDevice, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
     part: str = ""
-
-
-def calls_of(file: Path) -> list[TimedCall]:
-    """`current_calls` of a record; empty if it cannot be read."""
-    try:
-        return current_calls(json.loads(read_regular(file)))
-    except (OSError, UserError, ValueError, KeyError, TypeError):
-        return []
 
 
 def current_calls(record: Any) -> list[TimedCall]:

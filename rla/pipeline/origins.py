@@ -19,7 +19,7 @@ from typing import Any
 from rla.config import config_digest, effective_parameters, resolved
 from rla.config.schema import shown_value
 from rla.errors import UserError
-from rla.pipeline.context import StageContext, StageSpec, called_again
+from rla.pipeline import StageContext, StageSpec, called_again
 from rla.processes import run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.layout import artifact, held_out_root, made_together, making_call
@@ -90,25 +90,17 @@ def refuse_apart(run: Path, made: Path) -> None:
 
 
 def refuse_foreign(made: Path, name: str | None) -> None:
-    """Raise UserError if a shard has tasks or episodes of an environment other than `name`. Tasks have a column with
-    their environment; other shards have it in the parameters of the manifest, if there are any.
+    """Raise UserError if a shard has tasks or episodes of an environment other than `name`. The parameters in its
+    manifest name it, if there are any; tasks that a user has written have it in a column.
     """
-    found = optional_record(made, MANIFEST) if made.is_dir() else None
-    if found is None or not name:
-        return
-    kind = found[1].get("kind")
-    if kind in ("tasks", "candidates"):
-        names = {row["env"] for row in read_rows(made, kind, ["env"])}
-    elif kind in ("trajectories", "scores"):
-        env = found[1].get(PARAMETERS, {}).get("env")
-        names = {env.get("name")} if isinstance(env, dict) else set()
-    else:
-        return
-    if strange := sorted(names - {name, None}):
-        raise UserError(
-            f"{made}: its {kind} are of the environment {shown_value(strange[0])}, and env.name is {name}; give --env "
-            f"{shown_value(strange[0])}, or {kind} of {name}"
-        )
+    manifest = (optional_record(made, MANIFEST) or (made, {}))[1] if made.is_dir() else {}
+    kind, env = manifest.get("kind"), manifest.get(PARAMETERS, {}).get("env")
+    other = env.get("name") if isinstance(env, dict) else None
+    if other is None and kind in ("tasks", "candidates"):
+        other = next((row["env"] for row in read_rows(made, kind, ["env"]) if row["env"] != name), None)
+    if name and other not in (name, None):
+        said = f"its {kind} are of the environment {shown_value(other)}, and env.name is {name}"
+        raise UserError(f"{made}: {said}; give --env {shown_value(other)}, or {kind} of {name}")
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:

@@ -29,7 +29,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from rla.config.load import apply_overrides, plain_data, read_config, read_yaml
 from rla.config.schema import Differences, differences_text, flattened, parameter_differences
 from rla.envs.registry import environment, load_config
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.plugins import loaded_path, registered
 from rla.store.atomic import write_text
 from rla.store.layout import places_of, resource
@@ -173,8 +172,8 @@ DIGITS = 8  # of the digest in a name that cannot say all
 def _suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
     """`-credit.step_weight-0.5`: overrides that change the outputs of a params file; empty if there are none.
 
-    If they do not fit into `LONGEST` characters, the suffix has the first keys and ends with a digest of all. The
-    values are taken from `config`, which has the overrides.
+    If they do not fit into `LONGEST` characters, the suffix is cut and ends with a digest of all. The values are taken
+    from `config`, which has the overrides.
     """
     known, own = flattened(effective_parameters(config)), read_yaml(params, remedy="give --params a file") or {}
     keys = {text.partition("=")[0] for text in overrides}
@@ -182,16 +181,11 @@ def _suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
     changed = {key: value for key, value in sorted(chosen.items()) if _value(own, key) != value}
     if not changed:
         return ""
-    plain = ",".join(f"{key}={value}" for key, value in changed.items())
-    texts = [f"{key}-{value}" for key, value in changed.items()]
-    parts = [_safe(text) for text in texts]
-    if parts == texts and len("-".join(parts)) <= LONGEST:
-        return f"-{'-'.join(parts)}"
-    room = LONGEST - DIGITS - 1
-    longer = accumulate([parts[0][:room], *parts[1:]], "{}-{}".format)
-    *_, kept = takewhile(lambda text: len(text) <= room, longer)
-    digest = hashlib.sha256(plain.encode()).hexdigest()[:DIGITS]
-    return f"-{kept}-{digest}"
+    plain = "-".join(f"{key}-{value}" for key, value in changed.items())
+    safe = _safe(plain)
+    if safe == plain and len(plain) <= LONGEST:
+        return f"-{plain}"
+    return f"-{safe[: LONGEST - DIGITS - 1]}-{hashlib.sha256(plain.encode()).hexdigest()[:DIGITS]}"
 
 
 def _value(data: Any, key: str) -> Any:
@@ -258,7 +252,7 @@ HEADER = "# Written by `rla plan`; read by dvc.yaml. More iterations: rla run --
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The options of `rla plan`."""
+    """The options of `rla plan` and `rla run`."""
 
     iterations: int
     evaluate_every: int = 0
@@ -327,20 +321,20 @@ def refuse_unnamed(params: Path, config: Config, pipeline: Path) -> None:
     """Raise UserError if `params` has no value for a key that the pipeline follows: DVC does not know the defaults."""
     if not pipeline.is_file():
         return
-    written = read_yaml(params, remedy="give --params a file such as params.yaml") or {}
+    written = flattened(_content(params))
     try:
         keys = sorted(followed(read_yaml(pipeline, remedy="take the one of rla")))
     except (AttributeError, KeyError, TypeError):
         raise UserError(f"{pipeline}: not a pipeline of DVC; take the one of rla") from None
-    lines = []
-    for key in keys:
-        *parents, name = key.split(".")
-        inside = reduce(lambda node, parent: node.get(parent) or {}, parents, written)
-        if name not in inside:
-            value = reduce(getattr, key.split("."), config)
-            lines.append(f"{key} (default: {value})" if isinstance(value, str | int | float) else key)
-    if lines:
-        raise UserError(f"{params}: {pipeline.name} follows keys that are not in it; add {', '.join(lines)}")
+    missing = {
+        key: reduce(getattr, key.split("."), config)
+        for key in keys
+        if not any(f"{each}.".startswith(f"{key}.") for each in written)
+    }
+    if missing:
+        shown = {key: f" (default: {value})" * isinstance(value, str | int | float) for key, value in missing.items()}
+        lines = ", ".join(f"{key}{default}" for key, default in shown.items())
+        raise UserError(f"{params}: {pipeline.name} follows keys that are not in it; add {lines}")
 
 
 def _refuse_outside(run: Path, project: Path) -> None:
@@ -358,7 +352,7 @@ def _refuse_outside(run: Path, project: Path) -> None:
             )
 
 
-def named_plan(plan: Plan) -> tuple[Plan, Config]:
+def _named_plan(plan: Plan) -> tuple[Plan, Config]:
     """The plan with its suffix, and its parameters. Raises UserError."""
     if not plan.params.is_file():
         raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
@@ -370,17 +364,18 @@ def named_plan(plan: Plan) -> tuple[Plan, Config]:
     return replace(plan, suffix=_suffix(plan.params, plan.overrides, config)), config
 
 
-def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
-    """Write the file if its content changes. Returns a line about it. `stages`: all that make outputs of a run.
+def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> tuple[str, Path, Config]:
+    """Write the file if its content changes. Returns a line about it, the run's folder, and its parameters. `stages`:
+    all that make outputs of a run.
 
-    Raises UserError if params do not exist or lack keys, if the run is outside of the project, or if it has outputs of
-    other parameters.
+    Raises UserError if parameters are missing, or if the run is outside of the project or made with other parameters.
     """
-    plan, config = named_plan(plan)
+    plan, config = _named_plan(plan)
+    folder = run_folder(plan)
     if out.with_name("dvc.yaml").is_file():
-        _refuse_outside(run_folder(plan), out.parent)
+        _refuse_outside(folder, out.parent)
     if not plan.overwrite:
-        _refuse_other_run(run_folder(plan), config, stages)
+        _refuse_other_run(folder, config, stages)
     refuse_unnamed(plan.params, config, out.with_name("dvc.yaml"))
     found = read_yaml(out, remedy="") if out.exists() else None
     data = document(plan, found if isinstance(found, dict) else {}, taught=config.teaches_pretrained)
@@ -388,7 +383,8 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> str:
     if not out.exists() or out.read_text() != text:
         write_text(out, text)
     points = ", ".join(map(str, data["evaluations"]))
-    return f"{out}: {counted(plan.iterations, 'iteration')} of {data['run']}, evaluated at {points}"
+    said = f"{out}: {counted(plan.iterations, 'iteration')} of {data['run']}, evaluated at {points}"
+    return said, folder, config
 
 
 FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
@@ -453,12 +449,8 @@ def begin_folder(
     config = read_config(known[pipeline], changes, params_of=None)
     if launcher := config.launch.configuration:
         texts[launcher] = resource(launcher).read_text()  # a copy that can be edited
-    numbers = dict(re.findall(r"--([a-z-]+) (\d+)", call))
-    plan = Plan(
-        iterations=int(numbers.get("iterations", ITERATIONS)),
-        evaluate_every=int(numbers.get("evaluate-every", 0)),
-        run=Path("runs") / name,
-    )
+    iterations, evaluate_every = recommended(known[pipeline])
+    plan = Plan(iterations=iterations, evaluate_every=evaluate_every, run=RUNS / name)
     texts["iterations.yaml"] = _iterations_text(document(plan, {}, taught=config.teaches_pretrained))
     for file, text in texts.items():
         path = folder / file
@@ -469,9 +461,7 @@ def begin_folder(
         try:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            parents = (folder / file).parents
-            blocking = next(path for path in parents if path.is_symlink() or path.exists())
-            raise UserError(f"{blocking}: a file, where a folder is to be; choose another path") from None
+            raise UserError(f"{folder}: a file is in the way of this folder; choose another path") from None
         write_text(folder / file, text)
     return [folder / file for file in texts]
 
@@ -480,3 +470,12 @@ def recipe_call(params: Path) -> str:
     """The `rla run` that the comment at the top of a params file recommends, without its `--params`."""
     found = RECIPE_CALL.search(params.read_text())
     return f"rla run{found[1] if found else ''}"
+
+
+def recommended(params: Path, iterations: int | None = None, evaluate_every: int | None = None) -> tuple[int, int]:
+    """The two numbers as given, else as in the recipe call of the params file, else 12 and 0."""
+    found = dict(re.findall(r"--([a-z-]+) (\d+)", recipe_call(params))) if params.is_file() else {}
+    return (
+        int(found.get("iterations", ITERATIONS)) if iterations is None else iterations,
+        int(found.get("evaluate-every", 0)) if evaluate_every is None else evaluate_every,
+    )

@@ -14,7 +14,6 @@ import fcntl
 import gc
 import logging
 import os
-import re
 import shlex
 import signal
 import stat
@@ -27,6 +26,8 @@ from multiprocessing import forkserver, get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from configobj import ConfigObj, ConfigObjError
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
@@ -49,39 +50,15 @@ FORKABLE = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "PYTHONSAFEPATH": "1",
 }
+# pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
-    "jsonschema",
-    "pandas",  # pyarrow asks for it when it makes its first array
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "pydantic.type_adapter",
-    "rich.progress",
-    "rich.table",
-    "torch",
-    "tensorboard.plugins.text.summary_v2",
-    "transformers.models.qwen3.modeling_qwen3",
-    "rla.cli.app",
-    "rla.cli.calls",
-    "rla.cli.progress",
-    "rla.envs.alfworld.environment",
-    "rla.pipeline.run",
-    "rla.llm.transformers_engine",
-    "rla.models.load",
-    "rla.training.loop",
-    "rla.tracking",
-    "rla.training.stage",
-    "stages.make_tasks",
-    "stages.init_model",
-    "stages.warm_start",
-    "stages.rollout",
-    "stages.score_steps",
-    "stages.validate_tasks",
-    "stages.train_policy",
-    "stages.train_rm",
-    "stages.adapt_env",
-    "stages.evaluate",
+    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.progress", "rich.table"),
+    *("torch", "transformers.models.qwen3.modeling_qwen3", "tensorboard.plugins.text.summary_v2"),
+    *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
+    *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.tracking", "rla.training.loop", "rla.training.stage"),
+    *("stages.make_tasks", "stages.init_model", "stages.warm_start", "stages.rollout", "stages.score_steps"),
+    *("stages.validate_tasks", "stages.train_policy", "stages.train_rm", "stages.adapt_env", "stages.evaluate"),
 )
-
 
 StageDone = Callable[[str, list[str]], None]
 
@@ -223,12 +200,7 @@ def main() -> None:
     sys.exit(run_stages(say=lambda text: print(text, flush=True), verbose=True))
 
 
-DVC = (sys.executable, "-P", "-m", "dvc")  # of this environment, whatever PATH says
-WITHOUT_GIT = "core.no_scm"
-SAYS_WITHOUT_GIT = re.compile(r"^\s*no_scm\s*=", re.MULTILINE)
-LEVELS: dict[str, tuple[str, ...]] = {"config": (), "config.local": ("--local",)}  # file -> options of `dvc config`
 SITE_CACHE = ".dvc/tmp/site-cache"
-SAYS_SITE_CACHE = re.compile(r"^([ \t]*site_cache_dir[ \t]*=[ \t]*)(.*)$", re.MULTILINE)
 GIT_IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a project inside of git
 
 
@@ -252,52 +224,45 @@ def one_run(pipeline: Path) -> Iterator[None]:
 
 
 def ready_dvc(folder: Path) -> None:
-    """Make `folder` a project of DVC unless it is one already.
+    """Make `folder` a project of DVC unless it is one already. A killed call is repeated: `.dvc/config` comes last.
 
     A project at the top of a git repository works with git, even if the repository is newer than the project. Without a
     repository, or if the repository ignores `dvc.lock` as a clone of rla does, the project works without git.
+
+    DVC's default site cache can be written by every user of the host, so the project gets one in its own folder, unless
+    the user has chosen another (`core.site_cache_dir`). Raises UserError if that folder belongs to somebody else.
     """
     folder = folder.resolve()
+    paths = [folder / ".dvc/config.local", folder / ".dvc/config"]
+    new = not paths[1].exists()
+    (folder / ".dvc").mkdir(exist_ok=True)
+    before = [path.read_text().splitlines() if path.exists() else [] for path in paths]
+    try:
+        local, shared = configs = [ConfigObj(lines, interpolation=False) for lines in before]
+    except ConfigObjError as error:
+        raise UserError(f"{folder / '.dvc'}: its config or config.local cannot be read ({error}); mend it") from None
+    without_git = [config["core"] for config in configs if "no_scm" in config.setdefault("core", {})]
     top = (folder / ".git").exists()
-    git = top and _git_follows_lock(folder)
-    if not (folder / ".dvc").exists():
-        begin_dvc(folder, git=git)
-    elif git:
-        _begin_git(folder)
-    elif not _without_git(folder) and (top or not any((parent / ".git").exists() for parent in folder.parents)):
-        _call_dvc(folder, "config", "--local", WITHOUT_GIT, "true")
-    own_site_cache(folder)
+    if top and _git_follows_lock(folder):
+        for core in without_git:
+            del core["no_scm"]
+        if not (ignored := folder / ".dvc/.gitignore").exists():
+            ignored.write_text(GIT_IGNORED)
+    elif new:
+        shared["core"]["no_scm"] = "true"
+    elif not without_git and (top or not any((parent / ".git").exists() for parent in folder.parents)):
+        local["core"]["no_scm"] = "true"
+    chosen = local["core"].get("site_cache_dir") or shared["core"].get("site_cache_dir")
+    if chosen is None or chosen.endswith(SITE_CACHE):  # the project may have been moved or copied
+        local["core"]["site_cache_dir"] = str(_private_folder(folder / SITE_CACHE))
+    for path, config, lines in zip(paths, configs, before, strict=True):
+        if not config["core"]:
+            del config["core"]
+        if config.write() != lines or not path.exists():
+            write_text(path, "\n".join([*config.write(), ""]))
 
 
-def begin_dvc(folder: Path, *, git: bool = False) -> None:
-    """Make `folder` a project of DVC. `git`: DVC works with the git repository at `folder`.
-
-    `dvc init` runs in a temporary folder, whose `.dvc` is then renamed: a killed call leaves no half project, and of
-    two calls at once the first one wins.
-    """
-    with TemporaryDirectory(dir=folder, prefix=".init-") as made:
-        _call_dvc(Path(made), "init", "--no-scm", "--quiet")
-        if git:
-            _begin_git(Path(made))
-        if not (folder / ".dvcignore").exists():
-            (Path(made) / ".dvcignore").replace(folder / ".dvcignore")
-        try:
-            (Path(made) / ".dvc").rename(folder / ".dvc")
-        except OSError:
-            if not (folder / ".dvc").exists():
-                raise
-    own_site_cache(folder)
-
-
-def own_site_cache(folder: Path) -> None:
-    """Keep DVC's site cache in a folder of the project that only this user can write to. DVC's default lets every user
-    of the host write to it. A `core.site_cache_dir` that the user has chosen stays.
-    """
-    cache, local = folder.resolve() / SITE_CACHE, folder / ".dvc/config.local"
-    said = local.read_text() if local.is_file() else ""
-    chosen = SAYS_SITE_CACHE.search(said + (folder / ".dvc/config").read_text())
-    if chosen and not chosen[2].strip(" \t\"'").endswith(SITE_CACHE):
-        return
+def _private_folder(cache: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         cache.mkdir(mode=0o700, parents=True)
     found = cache.lstat()
@@ -307,14 +272,7 @@ def own_site_cache(folder: Path) -> None:
             "`dvc config --local core.site_cache_dir FOLDER`"
         )
     cache.chmod(0o700)  # DVC makes it for everybody if it is missing
-    value = f"'{cache}'" if '"' in str(cache) else f'"{cache}"'  # bare, a comma or # would end it
-    if SAYS_SITE_CACHE.search(said):  # the project may have been moved or copied
-        text = SAYS_SITE_CACHE.sub(lambda found: f"{found[1]}{value}", said)
-    else:
-        core = "[core]\n" if "[core]\n" in said else ""
-        text = f"[core]\n    site_cache_dir = {value}\n" + said.replace(core, "", 1)
-    if text != said:
-        local.write_text(text)
+    return cache
 
 
 def _git_follows_lock(folder: Path) -> bool:
@@ -326,23 +284,3 @@ def _git_follows_lock(folder: Path) -> bool:
         return subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=False).returncode == 1
     except FileNotFoundError:
         return False
-
-
-def _begin_git(folder: Path) -> None:
-    """Let the DVC project at the top of a git repository work with git."""
-    for name in _without_git(folder):
-        _call_dvc(folder, "config", *LEVELS[name], "--unset", WITHOUT_GIT)
-        if not (ignored := folder / ".dvc/.gitignore").exists():
-            ignored.write_text(GIT_IGNORED)
-
-
-def _without_git(folder: Path) -> list[str]:
-    """The configuration files of the DVC project that say whether it works without git."""
-    paths = {name: folder / ".dvc" / name for name in LEVELS}
-    return [name for name, path in paths.items() if path.is_file() and SAYS_WITHOUT_GIT.search(path.read_text())]
-
-
-def _call_dvc(folder: Path, *arguments: str) -> None:
-    with TemporaryDirectory() as cache:  # of this call alone: the project may not name one yet
-        space = os.environ | {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": cache}
-        subprocess.run([*DVC, *arguments], cwd=folder, env=space, check=True)

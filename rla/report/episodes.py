@@ -17,7 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from rla.config import Config
-from rla.envs.protocols import Labels, ReadsCalls
+from rla.envs.protocols import Labels, ToolPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pictures.prompts import DrawsActions
@@ -209,7 +209,7 @@ def shown_episodes(
                     advantage=advantage,
                     label=known.get(key),
                     images=_pointed(prompt, step["action"], pictures.get(index, ())),
-                    calls=_calls(prompt, step["action"], row, index) if isinstance(prompt, ReadsCalls) else (),
+                    calls=_calls(prompt, step["action"], row, index) if isinstance(prompt, ToolPrompt) else (),
                 )
             )
         found[row["trajectory_id"]] = ShownEpisode(
@@ -260,7 +260,7 @@ def _paid(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int
     return {(row["trajectory_id"], row["step"]): (row["reward"], row["advantage"]) for row in rows}
 
 
-def _calls(prompt: ReadsCalls, action: str, row: dict[str, Any], index: int) -> list[ShownCall]:
+def _calls(prompt: ToolPrompt, action: str, row: dict[str, Any], index: int) -> list[ShownCall]:
     """The tool calls of a step; empty if the environment failed before it answered."""
     ended = [str(call["status"]) for call in row["calls"] or () if call["step"] == index]
     return [

@@ -28,7 +28,7 @@ from rla.envs.protocols import Demonstrates, Judged, Labels, LabelsSeen, Probes,
 from rla.envs.registry import environment
 from rla.metrics.custom import add_metrics
 from rla.pictures.shard import distinct_images
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import held_out_pool, origin
 from rla.rollouts.play import image_shard, is_kept, keep_episodes, trajectory_counts
 from rla.rollouts.scores import finish_scores, score_played

@@ -22,7 +22,7 @@ from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.models.init import UNKNOWN
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.layout import SPLITS, artifact
 from rla.store.manifest import is_complete
 from rla.store.records import Step, StepScore

@@ -18,11 +18,10 @@ import polars as pl
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Labels, LabelsSeen, prefetched
+from rla.envs.protocols import Labelled, Labels, LabelsSeen, SeenStep, prefetched
 from rla.envs.registry import environment
-from rla.envs.views import Labelled, SeenStep
 from rla.pictures.vision import png_digest
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.reading import read_manifest, read_nested, tasks_by_id
 from rla.store.records import StopReason, Task
 

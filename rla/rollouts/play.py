@@ -41,7 +41,7 @@ from rla.models.load import tokenizer_fingerprint
 from rla.pictures.prompts import shows_images
 from rla.pictures.shard import ImageShard, distinct_images, image_rows, without_pngs
 from rla.pictures.vision import PictureChat, VisionFormat, vision_for
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.seeds import derive

@@ -24,9 +24,8 @@ from rla.agents.judge import judged_with_pictures, views
 from rla.config import Config
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Judged, JudgePrompt, Prober, Probes, need
+from rla.envs.protocols import Judged, JudgePrompt, JudgeView, Prober, Probes, need, reference_row
 from rla.envs.registry import environment
-from rla.envs.views import JudgeView, reference_row
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Generator, PlacedImage, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message, reply_text
@@ -35,7 +34,7 @@ from rla.models.load import tokenizer_fingerprint
 from rla.pictures.prompts import PictureMessage, parts_message, shows_images
 from rla.pictures.shard import images_folder, refuse_other_images, screens_of, with_pngs
 from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, vision_for
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.rollouts.play import run_groups

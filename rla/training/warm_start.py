@@ -22,9 +22,18 @@ from rla.agents.judge import judged_with_pictures, views
 from rla.agents.policy import CommandTries, PolicyAgent, check_calls
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, ToolPrompt, need, prefetched, told_schemas
+from rla.envs.protocols import (
+    Demonstrates,
+    Demonstration,
+    Judged,
+    Labels,
+    Teaches,
+    ToolPrompt,
+    need,
+    prefetched,
+    told_schemas,
+)
 from rla.envs.registry import environment
-from rla.envs.views import Demonstration
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
@@ -33,7 +42,7 @@ from rla.models.checkpoint import model_folder
 from rla.models.verifying import verify_model
 from rla.pictures.prompts import shows_images
 from rla.pictures.vision import PictureChat, PromptTokens, cache_keys, vision_for
-from rla.pipeline.context import StageContext, implementation
+from rla.pipeline import StageContext, implementation
 from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.reading import read_tasks

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Task
 from tests.attack.areas import Needs, Numbered, Try, dice
 from tests.attack.hostile import changed, loose_json, text

@@ -22,7 +22,7 @@ from rla.adaptation.selection import PLAYED, episodes_to_judge, trains_a_model
 from rla.cli.progress import make_progress
 from rla.config import Config
 from rla.envs.registry import load_config
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.layout import artifact, numbered_folders
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows, stream_rows

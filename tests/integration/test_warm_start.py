@@ -10,8 +10,8 @@ import pytest
 
 import rla.training.sft
 from rla.cli.app import run
+from rla.envs.protocols import Demonstration
 from rla.envs.registry import environment
-from rla.envs.views import Demonstration
 from rla.store.manifest import digest, read_json
 from rla.training.sequences import Example
 from tests.integration.pipelines import PARAMS, contents

@@ -21,7 +21,7 @@ from rla.envs.alfworld.game import Fact, Game, Layout, game_of, mangled, object_
 from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.views import Message, ProposalView
+from rla.envs.protocols import Message, ProposalView
 from rla.store.records import Task, content_id
 from rla.store.schema import load_schema
 

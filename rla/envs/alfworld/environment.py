@@ -20,8 +20,7 @@ from rla.envs.alfworld.solver import REASONS, label_steps
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge
 from rla.envs.observation import Environment
-from rla.envs.protocols import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled, RejectedEdit
+from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, ProposalPrompt, RejectedEdit
 from rla.store.records import Status, Task
 
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-"

@@ -20,7 +20,7 @@ from rla.envs.alfworld import catalog
 from rla.envs.alfworld.engine import GO, NOTHING_HAPPENS, FastEngine, FastGame
 from rla.envs.alfworld.goals import PATTERNS, TREATMENTS, Goal, TaskKind
 from rla.envs.observation import offered
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.errors import UserError
 
 NOISE = 0.3  # of the Gumbel term; 0 explores by likelihood alone

@@ -32,7 +32,7 @@ from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.game import Game, Layout
 from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
-from rla.envs.views import Course, Phase
+from rla.envs.protocols import Course, Phase
 from rla.store.records import Direction
 
 _HARDER, _EASIER = Direction.HARDER, Direction.EASIER

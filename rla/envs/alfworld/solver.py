@@ -33,7 +33,7 @@ from rla.envs.alfworld.engine import GO, NOTHING, FastEngine, FastGame, Move, Op
 from rla.envs.alfworld.expert import random_action
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.observation import offered
-from rla.envs.views import Labelled
+from rla.envs.protocols import Labelled
 
 _Skeleton = tuple[Move, ...]
 

@@ -10,22 +10,35 @@ needs files; `Probes` and `Proves` are not, because they are slow.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass
 
 from rla.config import Config
-from rla.envs.checking import optional, required
-from rla.envs.checking.subject import Check, Finding, Subject, error_line, finding, short
-from rla.envs.protocols import Env, Pooled
+from rla.envs.checking.checks import CHECKS, PARAMETERS, Check
+from rla.envs.checking.subject import InvalidAnswer, Subject, TimedOut, error_line, short, time_limit
+from rla.envs.protocols import Env
 from rla.errors import UserError
 
-__all__ = ["Finding", "check_environment", "check_parameters"]
+STEPS_OF_CHECK = 10  # a check may take as long as this many steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`protocol`: the part of the contract. `check`: the sentence. `broken`: the complaint, or empty."""
+
+    protocol: str
+    check: str
+    broken: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
 
 
 def check_parameters(env: Env, *, seed: int = 0) -> list[Finding]:
     """The checks that do not need a config. A config can only be read if they pass."""
-    return list(_until_broken(required.PARAMETERS, Subject(env=env, config=Config(), seed=seed)))
+    return list(_findings(CHECKS[:PARAMETERS], Subject(env=env, config=Config(), seed=seed)))
 
 
 def check_environment(env: Env, config: Config, *, episodes: int = 4, seed: int = 0) -> list[Finding]:
@@ -36,45 +49,36 @@ def check_environment(env: Env, config: Config, *, episodes: int = 4, seed: int 
     """
     out = io.StringIO()
     with redirect_stdout(out):
-        findings = list(_findings(env, config, count=episodes, seed=seed))
+        findings = list(_findings(CHECKS, Subject(env=env, config=config, seed=seed, count=episodes)))
     said, broken = out.getvalue(), ""
     if said:
         broken = f"it printed {short(said)}; nothing else may write to stdout while a stage runs, so use logging"
     return [*findings, Finding(protocol="Env", check="It prints nothing to stdout", broken=broken)]
 
 
-def _findings(env: Env, config: Config, *, count: int, seed: int) -> Iterator[Finding]:
-    """Stops after a broken check that the others depend on."""
-    subject = Subject(env=env, config=config, seed=seed)
-    for checks in (required.PARAMETERS, required.TASKS):
-        found = list(_until_broken(checks, subject))
-        yield from found
-        if not found[-1].ok:
-            return
-    train, test = subject.drawn(held_out=False), subject.drawn(held_out=True)
-    chosen = subject.rng("tasks").sample(train, min(count, len(train)))
-    subject = replace(subject, tasks=(*chosen, test[0]))
-    try:
-        if isinstance(env, Pooled):
-            env.warm(config)
-        env.make(chosen[0], config).close()
-    except UserError:  # a dependency is not installed here
-        raise
-    except Exception as error:
-        yield Finding(protocol="Env", check="An episode can be made", broken=f"raised {error_line(error, env)}")
-        return
-    first, *others = required.EPISODES
-    yield (answered := finding("Env", first, subject))
-    if answered.ok:
-        yield from (finding("Env", check, subject) for check in others)
-        for protocol, checks in optional.CHECKS.items():
-            if isinstance(env, protocol):
-                yield from (finding(protocol.__name__, check, subject) for check in checks)
-
-
-def _until_broken(checks: Sequence[Check], subject: Subject) -> Iterator[Finding]:
+def _findings(checks: list[Check], subject: Subject) -> Iterator[Finding]:
+    """The first complaint of each check, if any. Stops after a broken check that the others depend on."""
     for check in checks:
-        found = finding("Env", check, subject)
-        yield found if found.ok else replace(found, broken=f"{found.broken} (nothing further was checked)")
-        if not found.ok:
+        if not isinstance(subject.env, check.protocol) and check.protocol is not Env:
+            continue
+        broken = _complaint(check, subject)
+        if broken and check.first:
+            broken += " (nothing further was checked)"
+        title = (check.run.__doc__ or "").strip().splitlines()[0]
+        yield Finding(protocol=check.protocol.__name__, check=title, broken=broken)
+        if broken and check.first:
             return
+
+
+def _complaint(check: Check, subject: Subject) -> str:
+    try:
+        with time_limit(STEPS_OF_CHECK * subject.patience):
+            return next(check.run(subject, subject.env), "")
+    except TimedOut:
+        return f"no answer within {subject.patience:g} s (pool.step_deadline_s); it must not hang"
+    except InvalidAnswer as error:
+        return str(error)
+    except Exception as error:  # an environment may raise anything, and finding that out is the purpose
+        if check.makes and isinstance(error, UserError):  # a dependency is not installed here
+            raise
+        return f"raised {error_line(error, subject.env)}"

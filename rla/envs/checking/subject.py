@@ -1,8 +1,5 @@
 """The subject of the checks: an environment with its parameters, its tasks, and the episodes played so far.
 
-A check is a function of a `Subject` that yields complaints: what is broken and how to fix it. The first line of its
-docstring states the contract. Only the first complaint is reported, because the others often have the same cause.
-
 `HOSTILE` and `hostile_edits` are texts that an environment meets sooner or later, because models write its actions, its
 replies and its edits. None of them does harm if it is read as data. Those that look like shell commands would create a
 file named `MARK`, which is then found.
@@ -20,40 +17,27 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
-from rla.config import Config
-from rla.envs.observation import (
-    EnvironmentFailure,
-    MalformedObservation,
-    Observation,
-    checked_observation,
-    offered,
-)
-from rla.envs.protocols import Demonstrates, Env
-from rla.envs.views import RejectedEdit
-from rla.store.records import Task
+import numpy
 
-STEPS_OF_CHECK = 10  # a check may take as long as this many steps
+from rla.config import Config
+from rla.envs.observation import EnvironmentFailure, MalformedObservation, Observation, checked_observation, offered
+from rla.envs.protocols import Demonstrates, Env, RejectedEdit
+from rla.store.records import Task
+from rla.text import whole_text
+
+TEXTS = ("task_id", "env", "split", "slot", "kind", "scene", "instruction", "payload")
+ROLES = ("system", "user", "assistant")
 SHOWN = 90  # characters of a value in a complaint
-SLACK = 1.0  # seconds after which an awaited answer counts as blocking the event loop
 PNG = b"\x89PNG\r\n\x1a\n"
 FREE_TEXTS = ("look", "1", "yes", "42", "print(1)", "<action>go</action>", "I do not know.", "a b c")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """`protocol`: the part of the contract. `check`: the sentence. `broken`: the complaint, or empty."""
-
-    protocol: str
-    check: str
-    broken: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return not self.broken
+# (history, observation, commands, action, next observation)
+Step = tuple[list[tuple[str, str]], Observation, tuple[str, ...], str, Observation]
 
 
 @dataclass(slots=True)
@@ -68,15 +52,21 @@ class RecordedEpisode:
         return self.seen[-1].done or self.seen[-1].won
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The environment under test, its parameters, some of its tasks, and the seed of all random choices."""
+    """The environment under test, its parameters, the seed of all random choices, and how many tasks to play."""
 
     env: Env
     config: Config
     seed: int
-    tasks: Sequence[Task] = ()
+    count: int = 0
     recorded: dict[str, list[RecordedEpisode]] = field(default_factory=dict)  # task_id -> episodes
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Some tasks of the training split, and a held-out one."""
+        train = self.drawn(held_out=False)
+        return [*self.rng("tasks").sample(train, min(self.count, len(train))), self.drawn(held_out=True)[0]]
 
     def rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed} {purpose}")
@@ -89,10 +79,9 @@ class Subject:
     def split(self, *, held_out: bool) -> str:
         return self.config.tasks.test_splits[0] if held_out else self.config.tasks.train_split
 
-    def drawn(self, *, held_out: bool, seed: int | None = None) -> list[Task]:
-        return self.env.tasks(
-            self.config, split=self.split(held_out=held_out), seed=self.seed if seed is None else seed
-        )
+    def drawn(self, *, held_out: bool, more: int = 0) -> list[Task]:
+        """The tasks of a split. `more`: added to the seed."""
+        return self.env.tasks(self.config, split=self.split(held_out=held_out), seed=self.seed + more)
 
     def offered(self, observation: Observation) -> tuple[str, ...]:
         """The commands that the policy sees."""
@@ -121,6 +110,14 @@ class Subject:
     def all_episodes(self) -> Iterator[tuple[Task, RecordedEpisode]]:
         return ((task, episode) for task in self.tasks for episode in self.episodes(task))
 
+    def steps(self, task: Task) -> Iterator[Step]:
+        """The steps of a demonstrated episode, or else of a random one."""
+        played = self.episodes(task)[-1]
+        history: list[tuple[str, str]] = []
+        for before, action, after in zip(played.seen, played.actions, played.seen[1:], strict=False):
+            yield list(history), before, self.offered(before), action, after
+            history.append((before.text, action))
+
     def _play(self, task: Task, actions: Sequence[str] | None) -> RecordedEpisode:
         """Play these actions, or at most `env.max_steps` random ones: commands if any are offered, else free texts."""
         rng = self.rng(task.task_id)
@@ -136,14 +133,10 @@ class Subject:
                 except EnvironmentFailure as failure:
                     if actions is None and not commands:
                         break  # it may refuse an action that it never offered
-                    how = "offered" if actions is None else "demonstrated"
-                    raise InvalidAnswer(refused_action(how, action, failure)) from None
+                    raise InvalidAnswer(refused_action(action, failure, demonstrated=actions is not None)) from None
                 episode.actions.append(action)
                 episode.seen.append(answer)
         return episode
-
-
-Check = Callable[[Subject], Iterator[str]]
 
 
 class InvalidAnswer(Exception):
@@ -173,11 +166,10 @@ class Trial:
             self._game.close()
 
     def _answer(self, ask: Callable[[], Any], *, after: str) -> Observation:
-        with doing(f"at {after}"):
-            with time_limit(self._patience):
-                answer = ask()
+        with doing(f"at {after}"), time_limit(self._patience):
+            answer = ask()
             if inspect.isawaitable(answer):
-                answer = self._loop.run(self._awaited(answer))
+                answer = self._loop.run(_awaited(answer))
         try:
             seen = checked_observation(answer)
         except MalformedObservation as malformed:
@@ -186,20 +178,14 @@ class Trial:
             raise InvalidAnswer(f"after {after}, {complaint}")
         return seen
 
-    async def _awaited(self, answer: Awaitable[Observation]) -> Observation:
-        try:
-            with time_limit(self._patience + SLACK):
-                async with asyncio.timeout(self._patience) as limit:
-                    return await answer
-        except TimeoutError:
-            if limit.expired():
-                raise TimedOut from None
-            raise
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 def _invalid(seen: Observation) -> Iterator[str]:
     """Complaints about an observation whose fields have the right types."""
-    if not all(map(encodable, (seen.text, *seen.commands))):
+    if not all(map(is_utf8, (seen.text, *seen.commands))):
         yield "text or a command holds half of a surrogate pair; they must be texts that UTF-8 can hold"
     if len(set(seen.commands)) < len(seen.commands):
         yield "a command is offered twice; name each once"
@@ -211,63 +197,36 @@ def _invalid(seen: Observation) -> Iterator[str]:
         yield "an image is not a PNG file; encode it, for example with PIL's save(..., format='PNG')"
 
 
-def finding(protocol: str, check: Check, subject: Subject) -> Finding:
-    """The check's first complaint, if any. An exception of the environment is a complaint as well."""
-    title = (check.__doc__ or check.__name__).strip().splitlines()[0].rstrip(".")
-    try:
-        with time_limit(STEPS_OF_CHECK * subject.patience):
-            broken = next(check(subject), "")
-    except TimedOut:
-        broken = f"no answer within {subject.patience:g} s (pool.step_deadline_s); it must not hang"
-    except InvalidAnswer as error:
-        broken = str(error)
-    except Exception as error:  # an environment may raise anything, and finding that out is the purpose
-        broken = f"raised {error_line(error, subject.env)}"
-    return Finding(protocol=protocol, check=title, broken=broken)
-
-
 def error_line(error: BaseException, env: Env | None = None) -> str:
     """An exception in one line, with its notes and a place: the innermost frame in the environment's own files, or else
     the innermost frame.
     """
+    modules = [module for cls in type(env).__mro__ if (module := sys.modules.get(cls.__module__))]
+    files = [(one.__package__, Path(str(one.__file__))) for one in modules if getattr(one, "__file__", None)]
+    places = [file.parent if package else file for package, file in files]  # of a package all files
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if env is not None and _is_own(frame.filename, env)]
-    place = "".join(f" ({frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno})" for frame in (own or frames)[-1:])
+    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(place) for place in places)]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
     notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {short(str(error))}{place}{notes}"
+    return f"{type(error).__name__}: {short(str(error))}{where}{notes}"
 
 
-def _is_own(file: str, env: Env) -> bool:
-    """Whether the file is the module of the environment's class or of a base class, or lies in its package."""
-    for cls in type(env).__mro__[:-1]:
-        module = sys.modules.get(cls.__module__)
-        source = getattr(module, "__file__", None)
-        if module is None or source is None:
-            continue
-        if file == source or (module.__package__ and Path(source).parent in Path(file).parents):
-            return True
-    return False
-
-
-def refused_action(how: str, action: str, failure: EnvironmentFailure) -> str:
+def refused_action(action: str, failure: EnvironmentFailure, *, demonstrated: bool = False) -> str:
     """The complaint about an action that should be possible."""
-    remedy = "offer what is possible" if how == "offered" else "demonstrate what is possible"
-    return f"the {how} command {short(action)} raised {error_line(failure)}; {remedy}"
+    how, remedy = ("demonstrated", "demonstrate") if demonstrated else ("offered", "offer")
+    return f"the {how} command {short(action)} raised {error_line(failure)}; {remedy} what is possible"
 
 
 def not_repeated(name: str, call: Callable[[], Any], first: Any) -> Iterator[str]:
     """A complaint if `call` does not return `first` again. The global random generators are in another state then."""
-    state, numpy = random.getstate(), sys.modules.get("numpy")
-    kept = numpy.random.get_state() if numpy is not None else None
+    state, numpy_state = random.getstate(), numpy.random.get_state()
     random.seed(1)
-    if numpy is not None:
-        numpy.random.seed(1)
+    numpy.random.seed(1)
     try:
         again = call()
     finally:
         random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(kept)
+        numpy.random.set_state(numpy_state)
     if again != first:
         yield f"{name} gave another result when it was called again; draw from random.Random(seed) alone"
 
@@ -311,12 +270,70 @@ def short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def encodable(text: str) -> bool:
+def first_difference(first: list[Observation], second: list[Observation], actions: list[str]) -> str:
+    """The first difference between two episodes with equal actions, in words; empty if they are equal."""
+    for number, (one, other) in enumerate(zip(first, second, strict=True)):
+        for name in Observation.__slots__:
+            if (was := getattr(one, name)) != (now := getattr(other, name)):
+                after = "reset" if number == 0 else f"action {number} ({short(actions[number - 1])})"
+                return f"after {after}, {name} was {short(was)} and then {short(now)}"
+    return ""
+
+
+def invalid_task(task: Task, **wanted: Any) -> Iterator[str]:
+    """Complaints about a task: texts that cannot be stored, its payload, and columns that differ from `wanted`."""
+    said = f"task {short(task.task_id)}"
+    for column in TEXTS:
+        if not is_utf8(text := getattr(task, column)):
+            yield f"{column} of a task is {short(text)}; it must be a text without halves of surrogate pairs"
+    if not task.task_id.isprintable():
+        yield f"task_id is {short(task.task_id)}; use rla.store.records.content_id"
+    if not task.task_id or not task.instruction:
+        yield f"{said} has no task_id or no instruction"
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        json.loads(task.payload)
+    except (ValueError, RecursionError):
+        yield f"payload of {said} is not a JSON text: {short(task.payload)}; use json.dumps"
+    if task.plan_length is not None and type(task.plan_length) is not int:
+        yield f"plan_length of {said} is {short(task.plan_length)}; it must be a number or None"
+    for column, value in wanted.items():
+        if getattr(task, column) != value:
+            yield f"{said} has {column} {short(getattr(task, column))}; it must be {value!r}"
+
+
+def invalid_messages(messages: Any, *, of: str) -> Iterator[str]:
+    """Complaints about a prompt that should be a list of messages."""
+    if not isinstance(messages, list) or not messages:
+        yield f"{of} gives {short(messages)}; return a list of messages"
+    for message in messages:
+        if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+            yield f"{of} holds {short(message)}; a message is {{'role': ..., 'content': ...}}"
+        if message["role"] not in ROLES:
+            yield f"{of} holds the role {short(message['role'])}; choose one of {', '.join(ROLES)}"
+        if not is_utf8(message["content"]):
+            yield f"{of} holds the content {short(message['content'])}; it must be a text that UTF-8 can hold"
+    if messages[-1]["role"] != "user":
+        yield f"{of} ends with a message of the {messages[-1]['role']}; the last one must be of the user"
+
+
+def is_utf8(value: Any) -> bool:
+    """Whether it is a text that UTF-8 can hold, which it cannot if half of a surrogate pair is in it."""
+    return isinstance(value, str) and whole_text(value) == value
+
+
+def misread(subject: Subject, parse: Callable[[str], Any], allowed: tuple[Any, ...], *, of: str) -> Iterator[str]:
+    """Complaints about a parser of replies that raises, or returns neither None nor an allowed value; with none that is
+    allowed, a text.
+    """
+    wanted = ("1 or -1" if allowed == (1, -1) else "offered") if allowed else "a text"
+    for what, reply in HOSTILE.items():
+        try:
+            with time_limit(subject.patience):
+                read = parse(reply)
+        except Exception as error:  # finding out what it raises is the purpose
+            yield f"{of} of {what} raised {error_line(error, subject.env)}; return None"
+        if read is not None and not (read in allowed if allowed else isinstance(read, str)):
+            yield f"{of} of {what} gives {short(read)}, which is not {wanted}; return None"
 
 
 MARK = "rla-envs-check-mark"
@@ -329,7 +346,6 @@ HOSTILE: dict[str, str] = {
     "white space": " \t\r\n ",
     NO_ACTION: "no action",
     "a very long text": "x" * LONG,
-    "very many words": "go " * (LONG // 3),
     "control characters": "\x07\x1b[2J\x1b]0;title\x07\x7f\x85",
     "NUL": "look\x00around",
     "half of a surrogate pair": "look \ud800 around",
@@ -347,10 +363,8 @@ HOSTILE: dict[str, str] = {
     "truncated JSON": '{"action": "look',
     "a path": "../../../../../../etc/passwd",
     "a device": "/dev/zero",
-    "an address": "file:///etc/passwd",
     "a shell command after a semicolon": f"look; touch {MARK} #",
     "a shell command in backticks": f"`touch {MARK}` $(touch {MARK})",
-    "a shell command after a pipe": f"look | touch {MARK} && touch {MARK}",
     "a format string": "{0} {self.__class__} %s %n %(x)s ${HOME}",
     "a regular expression": "(a+)+$ [ ( * \\",
 }
@@ -359,13 +373,11 @@ HOSTILE: dict[str, str] = {
 def hostile_edits(fields: Collection[str]) -> dict[str, str]:
     """Edits that every environment whose edits may have these fields must refuse."""
     name = next(iter(sorted(fields)), "field")
-    deep = '{"a":' * DEEP + "1" + "}" * DEEP
     return {
         "not JSON": "make it harder",
         "empty": "",
         "truncated JSON": f'{{"{name}": ',
         "a list": "[1, 2, 3]",
-        "a number": "1",
         "null": "null",
         "an object without fields": "{}",
         "an unknown field": json.dumps({"no such field": 1}),
@@ -373,8 +385,7 @@ def hostile_edits(fields: Collection[str]) -> dict[str, str]:
         "a null field": json.dumps({name: None}),
         "a field of the wrong type": json.dumps({name: {"no such key": [None, True]}}),
         "a deeply nested list": "[" * DEEP + "]" * DEEP,
-        "a deeply nested object": deep,
-        "a deeply nested field": f'{{"{name}": {deep}}}',
+        "a deeply nested field": f'{{"{name}": ' + '{"a":' * DEEP + "1" + "}" * (DEEP + 1),
         "a huge text": json.dumps({name: "x" * 2_000_000}),
         "a number of many digits": f'{{"{name}": {"9" * 5_000}}}',
         "infinite numbers": f'{{"{name}": [NaN, Infinity, 1e999]}}',

@@ -8,7 +8,7 @@ from rla.cli.app import run as call
 from rla.cli.progress import make_progress
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.registry import load_config
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.seeds import derive
 from rla.store.layout import artifact
 from rla.store.reading import read_candidates, read_tasks

@@ -9,7 +9,7 @@ import pytest
 from rla.adaptation.acceptance import with_expert
 from rla.config import Config
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.store.records import Task
 from tests.unit.adaptation.builders import pending, task, verdict_on
 from tests.unit.builders import configured

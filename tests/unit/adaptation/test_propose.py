@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from rla.adaptation.candidates import NOT_TRIED, Candidate, Replay, allowed_proposals, prove
 from rla.adaptation.drafting import NOTHING, Choice, Proposal
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Direction, Status, Task
 from tests.unit.adaptation.builders import task
 

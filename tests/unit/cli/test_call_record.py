@@ -16,7 +16,7 @@ from rla.cli.app import run
 from rla.cli.calls import call_facts, git_revision, package_versions, used_gpus
 from rla.cli.commands import print_report
 from rla.cli.progress import LineProgress
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.report.collect import seconds_of
 from rla.store.shards import Origin, write_shard
 from stages import STAGES
@@ -78,6 +78,14 @@ def test_a_call_for_another_folder_is_none_of_the_run(monkeypatch: pytest.Monkey
     before = RECORD.read_text()
     assert run(["adapt-env", "--run", "r", "--out", "elsewhere"]) == 0
     assert RECORD.read_text() == before
+
+
+def test_the_evaluation_before_a_warm_start_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_stage(monkeypatch, "evaluate", stage)
+    for place in ("r/eval/untrained", "r/eval/0"):
+        out = ["--out", f"{place}/trajectories", "--metrics", f"{place}/metrics.json"]
+        assert run(["evaluate", "--run", "r", "--iteration", "0", *out]) == 0
+    assert seconds_of(Path("r")).keys() == {(0, "evaluate-untrained"), (0, "evaluate")}
 
 
 def test_the_revision_is_that_of_the_source_and_the_projects_stands_beside_it(folder: Path) -> None:

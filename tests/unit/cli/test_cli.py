@@ -19,7 +19,7 @@ from rla import __version__
 from rla.cli.app import run
 from rla.cli.calls import default_run, git_revision
 from rla.errors import UserError
-from rla.pipeline.context import StageContext, StageSpec
+from rla.pipeline import StageContext, StageSpec
 from rla.store.layout import resource
 from rla.store.manifest import MANIFEST, read_run_config
 from stages import STAGES

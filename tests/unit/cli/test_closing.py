@@ -11,7 +11,7 @@ import pytest
 
 from rla.cli.calls import closing_lines, readable, stamps_of
 from rla.cli.progress import make_progress
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.run import BRIEF, LOOP
 from rla.store.layout import artifact
 from stages import STAGES

@@ -9,7 +9,7 @@ import pytest
 from rla.cli.calls import earlier_calls, heed, warnings_of
 from rla.cli.progress import make_progress
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.atomic import write_json
 from stages import STAGES
 from tests.unit.builders import configured

@@ -17,7 +17,7 @@ import typer
 
 from rla.cli.guard import guard
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 
 group = typer.Typer(help="Dice in a cup.")
 

@@ -19,7 +19,7 @@ from rla.envs.authoring import (
     root_task,
 )
 from rla.envs.observation import Observation
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Direction, Task
 
 

@@ -11,7 +11,7 @@ from rla.envs.chat_prompts import (
     ChatJudge,
     PlainJudge,
 )
-from rla.envs.views import JudgeView, Message
+from rla.envs.protocols import JudgeView, Message
 
 DOORS = ("open left", "open right")
 LISTED = "0: open left\n1: open right"

@@ -16,7 +16,7 @@ from rla.envs.chat_prompts import (
     policy_prompt,
     tagged,
 )
-from rla.envs.views import Message
+from rla.envs.protocols import Message
 
 DOORS = ("open left", "open right")
 LISTED = "0: open left\n1: open right"

@@ -76,7 +76,7 @@ def test_an_episode_that_cannot_be_made_is_a_finding() -> None:
 
 def test_a_missing_member_ends_the_check() -> None:
     env = SimpleNamespace(name="guess-number", Params=GuessNumber.Params, tasks=lambda: [], make=lambda: None)
-    assert "it has no policy_prompt" in the_only_complaint(env)
+    assert "policy_prompt is None" in the_only_complaint(env)
 
 
 def test_parameters_without_a_default() -> None:

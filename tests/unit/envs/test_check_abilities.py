@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rla.config import Config
+from rla.envs.authoring import tokenizer_texts
 from rla.envs.chat_prompts import ChatPrompt, PlainJudge
 from rla.envs.observation import Observation
-from rla.envs.views import Demonstration, Labelled, Lesson, RejectedEdit
-from rla.envs.vocabulary import tokenizer_texts
+from rla.envs.protocols import Demonstration, Labelled, Lesson, RejectedEdit
 from rla.models.init import word_tokenizer
 from rla.store.records import Task
 from tests.unit.envs.broken import (
@@ -127,7 +127,7 @@ def test_an_expert_that_plays_by_chance() -> None:
 
 def test_a_tokenizer_that_is_given_no_texts() -> None:
     members = {"tokenizer_texts": lambda *_: [b"abc"], "tokenizer_phrases": lambda *_: (), "exact_text": False}
-    assert "tokenizer_texts gives b'abc'" in the_only_complaint(with_members(**members))
+    assert "tokenizer_phrases gives b'abc'" in the_only_complaint(with_members(**members))
 
 
 def knowing(*texts: str, **members: Any) -> Any:
@@ -272,7 +272,7 @@ ADAPTS: list[tuple[str, Any, str]] = [
     ("all are alike", with_members(likeness=lambda _, task: task.slot), "like its parent"),
     ("likeness by chance", with_members(likeness=lambda *_: str(random.random())), "return a text of the content"),
     ("edits that are believed", with_members(apply=trusting), "raised"),
-    ("no course", with_members(course=lambda *_: None), "return rla.envs.views.Course"),
+    ("no course", with_members(course=lambda *_: None), "return rla.envs.protocols.Course"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -188,3 +189,14 @@ def test_environments_that_answer_later() -> None:
             return Game.step(self, action)
 
     assert broken(with_members(make=lambda self, task, config: Later(task))) == {}
+
+
+def test_an_answer_that_never_comes() -> None:
+    class Silent(Game):
+        async def step(self, action: str) -> Observation:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    env = with_members(make=lambda self, task, config: Silent(task))
+    config = config_of(env, pool=PoolConfig(step_deadline_s=0.3))
+    assert "no answer within 0.3 s" in the_only_complaint(env, config)

@@ -7,18 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from rla import __version__
-from rla.pipeline.finished import MADE_FROM, artifact_digest
+from rla.pipeline.finished import artifact_digest
 from rla.store.layout import artifact
 from rla.store.manifest import MANIFEST
 
 STATE_BYTES, MODEL_BYTES = 120, 20
+BOTH = ("trajectories", "scores", "verdicts")
+ARTIFACTS = {  # of an iteration, with their inputs
+    "trajectories": ("previous_policy",),
+    "scores": ("trajectories", "previous_rm"),
+    "verdicts": ("trajectories",),
+    "policy_rewards": BOTH,
+    "rm_rewards": BOTH,
+    "policy": ("previous_policy", "trajectories", "policy_rewards"),
+    "rm": ("previous_rm", "scores", "rm_rewards"),
+    "candidates": ("trajectories", "scores"),
+}
 CHECKPOINTS = ("policy", "rm", "first_policy", "first_rm")
 
 
 def record(run: Path, name: str, iteration: int, *, salt: str = "") -> Path:
     """Write the artifact, made from its inputs as they are now. `salt`: of another content."""
     folder = artifact(run, name, iteration)
-    sources = MADE_FROM.get(name, ())
+    sources = ARTIFACTS.get(name, ())
     inputs = {str(number): artifact_digest(run, source, iteration) for number, source in enumerate(sources)}
     origin: dict[str, Any] = {"config_digest": f"{name}/{iteration}/{salt}", "input_digests": inputs, "seed": 0}
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +51,7 @@ def finished_run(run: Path, iterations: int) -> Path:
     for name in ("first_policy", "first_rm"):
         record(run, name, 0)
     for iteration in range(1, iterations + 1):
-        for name in MADE_FROM:
+        for name in ARTIFACTS:
             record(run, name, iteration)
     return run
 

@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +15,10 @@ import yaml
 from rla.cli.app import run
 from rla.errors import UserError
 from rla.pipeline.plan import begin_folder
-from rla.pipeline.run import DVC, begin_dvc, one_run, own_site_cache, ready_dvc
+from rla.pipeline.run import one_run, ready_dvc
 
 TOP = Path(__file__).resolve().parents[3]
+DVC = (sys.executable, "-P", "-m", "dvc")
 OF_CLONE = (".gitignore", ".dvcignore", ".dvc/.gitignore", ".dvc/config", "dvc.yaml", "params.yaml")
 
 
@@ -37,27 +38,29 @@ def git_status() -> str:
     return subprocess.run(["git", "status", "--short"], check=True, capture_output=True, text=True).stdout
 
 
-def test_dvc_is_begun_once_and_never_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that ends within `dvc init` leaves nothing; what another one began meanwhile stays."""
-    initialise = subprocess.run
+def test_a_project_that_a_kill_left_half_made_is_completed(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config.local").write_text("[core]\n    analytics = false\n")
+    ready_dvc(tmp_path)
+    assert "no_scm = true" in (tmp_path / ".dvc/config").read_text()
+    assert "analytics = false" in (tmp_path / ".dvc/config.local").read_text()
 
-    def ended(command: Any, *, cwd: str, **_: Any) -> None:
-        (Path(cwd) / ".dvc").mkdir()
-        raise KeyboardInterrupt
 
-    def overtaken(command: Any, *, cwd: str, **options: Any) -> None:
-        initialise(command, cwd=cwd, **options)
-        (tmp_path / ".dvc").mkdir()
-        (tmp_path / ".dvc/config").write_text("the other's")
+def test_a_config_that_says_enough_is_not_written(tmp_path: Path) -> None:
+    """git may follow it."""
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    ready_dvc(tmp_path)
+    written = tmp_path / ".dvc/config"
+    stamp = (written.read_text(), written.stat().st_ino, written.stat().st_mtime_ns)
+    ready_dvc(tmp_path)
+    assert ("", *stamp[1:]) == stamp == (written.read_text(), written.stat().st_ino, written.stat().st_mtime_ns)
 
-    monkeypatch.setattr(subprocess, "run", ended)
-    with pytest.raises(KeyboardInterrupt):
-        begin_dvc(tmp_path)
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(subprocess, "run", overtaken)
-    begin_dvc(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".dvc", ".dvcignore"]
-    assert (tmp_path / ".dvc/config").read_text() == "the other's"
+
+def test_a_config_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core\n")
+    with pytest.raises(UserError, match=r"\.dvc: its config or config.local cannot be read \(.*line 1"):
+        ready_dvc(tmp_path)
 
 
 def test_a_site_cache_may_lie_below_any_name(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_a_site_cache_may_lie_below_any_name(tmp_path: Path) -> None:
     ready_dvc(folder)
     assert site_cache(folder).is_relative_to(folder / ".dvc/tmp/site-cache")
     text = (folder / ".dvc/config.local").read_text()
-    own_site_cache(folder)
+    ready_dvc(folder)
     assert (folder / ".dvc/config.local").read_text() == text
 
 
@@ -86,7 +89,7 @@ def test_a_site_cache_that_is_not_a_folder_of_this_user_is_refused(
         cache.mkdir()
         monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
     with pytest.raises(UserError, match=r"site-cache: not a folder of this user; remove it"):
-        own_site_cache(tmp_path)
+        ready_dvc(tmp_path)
     assert theirs.stat().st_mode & 0o777 == 0o755
 
 
@@ -111,7 +114,7 @@ def test_a_copied_project_has_a_cache_of_its_own_and_a_chosen_one_stays(tmp_path
     for said, kept in ((elsewhere, str(tmp_path)), ("[core]\n    site_cache_dir = /chosen\n", "= /chosen\n")):
         (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n")
         local.write_text(said)
-        own_site_cache(tmp_path)
+        ready_dvc(tmp_path)
         assert kept in local.read_text() and local.read_text().count("[core]") == 1
 
 
@@ -121,7 +124,7 @@ def config(folder: Path) -> str:
 
 def test_a_folder_outside_of_git_gets_a_project_without(tmp_path: Path) -> None:
     ready_dvc(tmp_path)
-    assert "no_scm = True" in config(tmp_path)
+    assert "no_scm = true" in config(tmp_path)
 
 
 def test_a_project_whose_git_repository_stayed_behind_does_without(tmp_path: Path) -> None:
@@ -137,7 +140,7 @@ def test_the_top_of_a_git_repository_keeps_it(tmp_path: Path) -> None:
     assert "no_scm" not in config(tmp_path)
     (tmp_path / "runs").mkdir()
     ready_dvc(tmp_path / "runs")
-    assert "no_scm = True" in config(tmp_path / "runs")
+    assert "no_scm = true" in config(tmp_path / "runs")
 
 
 @pytest.mark.parametrize("planned_before_git", [False, True])
@@ -178,7 +181,7 @@ def test_a_repository_that_ignores_the_lock_is_left_out_by_dvc(tmp_path: Path) -
     (tmp_path / ".git/info").mkdir(exist_ok=True)
     (tmp_path / ".git/info/exclude").write_text("*.lock\n")
     ready_dvc(tmp_path)
-    assert "no_scm = True" in config(tmp_path)
+    assert "no_scm = true" in config(tmp_path)
 
 
 def test_one_call_at_a_time_turns_the_loop_of_a_folder(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from rla.pipeline.plan import (
     params_file,
     pipelines,
     recipe_call,
+    recommended,
     refuse_unnamed,
     run_folder,
 )
@@ -63,6 +64,7 @@ def test_the_call_that_a_recipe_recommends_is_kept(
     begin_folder(tmp_path, pipeline=name)
     plan = yaml.safe_load((tmp_path / "iterations.yaml").read_text())
     assert recipe_call(tmp_path / "params.yaml") == call
+    assert recommended(tmp_path / "params.yaml", evaluate_every=7) == (last, 7)
     assert (plan["last"], list(plan["untrained"])) == (last, untrained)
     assert 5 in plan["evaluations"] or name == "alfworld-tiny"
 
@@ -106,7 +108,7 @@ def test_a_call_that_was_killed_is_made_again(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("below", ["", "deep/deeper"])
 def test_a_file_in_place_of_the_folder_is_named(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match=r"/file: a file, where a folder is to be; choose another path"):
+    with pytest.raises(UserError, match=r"/file.*: a file is in the way of this folder; choose another path"):
         begin_folder(tmp_path / "file" / below, pipeline="alfworld-tiny")
     assert written(tmp_path) == {"file": "mine"}
 

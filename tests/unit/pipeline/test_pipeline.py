@@ -13,7 +13,7 @@ import yaml
 
 from rla.config.training import WarmStartConfig
 from rla.errors import UserError
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.pipeline.plan import Plan, document, followed, write_plan
 from rla.store.layout import artifact, resource
 from stages import STAGES
@@ -228,7 +228,7 @@ def test_a_plan_is_written_only_where_it_differs(tmp_path: Path) -> None:
     out, plan = tmp_path / "iterations.yaml", Plan(iterations=2, params=resource("params.yaml"))
     write_plan(plan, out, stages=STAGES)
     before = out.stat().st_mtime_ns
-    assert write_plan(plan, out, stages=STAGES).endswith("evaluated at 0, 2")
+    assert write_plan(plan, out, stages=STAGES)[0].endswith("evaluated at 0, 2")
     assert out.stat().st_mtime_ns == before
 
 
@@ -246,7 +246,7 @@ def test_a_run_outside_of_the_folder_that_dvc_drives_is_refused_before_anything_
         write_plan(Plan(iterations=2, params=params, run=tmp_path / "elsewhere"), out, stages=STAGES)
     assert not out.exists()
     inside = Plan(iterations=2, params=params, run=tmp_path / "project/runs/x")
-    assert "2 iterations" in write_plan(inside, out, stages=STAGES)
+    assert "2 iterations" in write_plan(inside, out, stages=STAGES)[0]
     (tmp_path / "project/.git").mkdir()  # its DVC would list the report in a .gitignore
     with pytest.raises(UserError, match="lies outside of"):
         write_plan(inside, out, stages=STAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,8 @@ from rla.config.sections import CheckpointsConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder, open_checkpoint, pruned_parts
 from rla.pipeline.finished import (
-    freed_bytes,
     planned_evaluations,
-    prune_checkpoint,
     prune_run,
-    removals,
     unneeded_parts,
 )
 from rla.store.layout import artifact
@@ -56,7 +54,7 @@ def test_old_weights_go_and_records_stay(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "r", 4)
     gone = prune_run(run, configured("checkpoints.keep=1"))
     assert parts(run) == parts(run, "rm") == {0: BOTH, 1: [], 2: [], 3: [], 4: BOTH}
-    assert [one.freed for one in gone] == [140] * 6
+    assert [(one.parts, one.freed) for one in gone] == [(("state", "model"), 140)] * 6
     assert sorted(path.name for path in artifact(run, "policy", 2).iterdir()) == [
         *("checkpoint.json", "metrics.json", "pruned.json")
     ]
@@ -69,7 +67,7 @@ def test_empty_folders_that_a_killed_removal_has_left_go(tmp_path: Path) -> None
     prune_run(run, config)
     left = artifact(run, "policy", 1) / "model/nested"
     left.mkdir(parents=True)
-    assert prune_run(run, config) == []
+    assert [(one.parts, one.freed) for one in prune_run(run, config)] == [(("model",), 0)]
     assert not left.parent.exists()
 
 
@@ -106,18 +104,16 @@ def test_the_plan_of_another_run_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_removal_that_was_killed_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before any of its unlinks, the checkpoint is marked, refused, and gone after the next call."""
+    """Killed between its parts, the checkpoint is marked, refused, and gone after the next call."""
     run, config = finished_run(tmp_path / "r", 2), configured("checkpoints.keep=1")
-    unlink, calls = Path.unlink, []
+    rmtree = shutil.rmtree
 
-    def killed(path: Path, missing_ok: bool = False) -> None:
-        if path.suffix == ".safetensors":
-            calls.append(path)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-        unlink(path, missing_ok=missing_ok)
+    def killed(path: Path) -> None:
+        if path.name == "model":
+            raise KeyboardInterrupt
+        rmtree(path)
 
-    monkeypatch.setattr(Path, "unlink", killed)
+    monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         prune_run(run, config)
     monkeypatch.undo()
@@ -167,12 +163,13 @@ def test_an_adapter_stays_where_its_model_does(tmp_path: Path) -> None:
     assert parts(run)[1] == [] and not (artifact(run, "policy", 1) / "adapter").exists()
 
 
-def test_links_give_their_space_back_with_the_last_one(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_bytes(bytes(10))
-        os.link(tmp_path / name, tmp_path / f"{name}2")
-    groups = [[tmp_path / "a"], [tmp_path / "a2", tmp_path / "b"]]
-    assert freed_bytes(groups) == [0, 10]
+def test_linked_files_count_once(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "r", 3)
+    weights = [artifact(run, "policy", number) / "model/weights.safetensors" for number in (1, 2)]
+    weights[1].unlink()
+    os.link(*weights)
+    gone = prune_run(run, configured("checkpoints.keep=1"), dry_run=True)
+    assert [one.freed for one in gone] == [130, 140, 130, 140]
 
 
 @pytest.mark.parametrize(
@@ -185,14 +182,13 @@ def test_readable_bytes(count: float, text: str) -> None:
 
 def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = finished_run(tmp_path / "r", 2)
-    found = removals(run, CheckpointsConfig(keep=1), finished=2)
 
-    def refused(path: Path, missing_ok: bool = False) -> None:
-        raise PermissionError(13, "Permission denied")
+    def refused(name: str, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", name)
 
-    monkeypatch.setattr(Path, "unlink", refused)
+    monkeypatch.setattr(os, "unlink", refused)
     with pytest.raises(UserError, match=r"weights\.safetensors: cannot be removed \(Permission denied\)"):
-        prune_checkpoint(found[0])
+        prune_run(run, configured("checkpoints.keep=1"))
 
 
 def test_the_command_says_what_would_go_and_how_much(
@@ -205,7 +201,7 @@ def test_the_command_says_what_would_go_and_how_much(
     assert capsys.readouterr().out.splitlines() == [
         "r/1/policy: state, model would go, 140 B",
         "r/1/rm: state, model would go, 140 B",
-        "2 checkpoints, 280 B would go; 3 iterations are finished (r/4/trajectories is not there yet), "
+        "2 checkpoints, 280 B would go; 3 iterations are finished (r/4/policy is not there yet), "
         "the last 2 of them stay",
     ]
     assert parts(run)[1] == BOTH

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.rollouts.first_replies import ENOUGH, FirstReplies
 from rla.store.layout import artifact
 from rla.store.records import Step

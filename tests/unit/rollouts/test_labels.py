@@ -11,7 +11,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.views import Labelled
+from rla.envs.protocols import Labelled
 from rla.pictures.vision import png_digest
 from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes, screens_after_steps
 from tests.unit.builders import configured

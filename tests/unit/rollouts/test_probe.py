@@ -8,7 +8,7 @@ from typing import Any
 
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.views import Message, reference_row
+from rla.envs.protocols import Message, reference_row
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator

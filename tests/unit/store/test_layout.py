@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 from rla.store.layout import MAKERS, PATHS, artifact, making_call, places_of
 from stages import STAGES
 

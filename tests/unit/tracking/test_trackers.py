@@ -22,7 +22,7 @@ from rla.config import config_digest
 from rla.config.sections import Config, TrackingConfig
 from rla.config.training import TrainConfig
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.store.shards import Origin, ShardWriter
 from rla.tracking import Trackers, service_arguments
 from rla.training.stage import POLICY, train_stage

@@ -14,10 +14,10 @@ from rla.config.training import SftConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.protocols import Demonstration, Labelled
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.training import warm_start
 from rla.training.warm_start import FailedScenes, policy_examples, reward_examples
 from stages import STAGES

@@ -15,8 +15,7 @@ from rla.config import Config
 from rla.envs.authoring import course_of_one_phase
 from rla.envs.chat_prompts import judge_prompt, policy_prompt, single_spaced
 from rla.envs.observation import Environment, Observation
-from rla.envs.protocols import JudgePrompt, PolicyPrompt, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled
+from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, ProposalPrompt
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_bridges.adapters.reasoning_families import SLOW, WITHOUT_ANSWER, NoItem, opened_family

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.envs.protocols import Message, ProposalView, RejectedEdit
 from rla.store.records import Direction, Task
 from rla_bridges.adapters.reasoning_families import WITHOUT_ANSWER, NoItem, opened_family
 from rla_bridges.adapters.reasoning_items import (

@@ -18,11 +18,10 @@ from itertools import chain
 from typing import Any
 
 from rla.config import Config
-from rla.envs.authoring import root_task
+from rla.envs.authoring import plain_texts, root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import Environment, EnvironmentFailure, Observation
 from rla.envs.protocols import JudgePrompt, PolicyPrompt
-from rla.envs.vocabulary import plain_texts
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task, content_id

@@ -33,7 +33,7 @@ from rla.envs.protocols import PolicyPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.metrics.success import EvaluatedEpisode, success_metrics
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import refuse_foreign, run_async
 from rla.rollouts.evaluation import evaluating
 from rla.rollouts.play import run_groups

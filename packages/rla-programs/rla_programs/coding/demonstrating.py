@@ -14,8 +14,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rla.envs.protocols import PolicyPrompt
-from rla.envs.views import Demonstration, Lesson
+from rla.envs.protocols import Demonstration, Lesson, PolicyPrompt
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task

@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import single_spaced
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Direction, Status, Task, content_id
 from rla_programs.coding.builtin.recall import Entry, entry_of, relatives
 from rla_programs.coding.data.checkers import Checker, CheckerKind

@@ -10,8 +10,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.observation import AwaitedEnvironment
-from rla.envs.protocols import Ask, PolicyPrompt, Proof, ProposalPrompt, RewardRule
-from rla.envs.views import Course, Demonstration, Lesson
+from rla.envs.protocols import Ask, Course, Demonstration, Lesson, PolicyPrompt, Proof, ProposalPrompt, RewardRule
 from rla.store.records import Task
 from rla_programs.coding.builtin.drawing import KINDS
 from rla_programs.coding.data.problems import problem_of, question

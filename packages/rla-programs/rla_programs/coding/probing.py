@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rla.envs.views import Message
+from rla.envs.protocols import Message
 from rla.store.records import Task
 from rla_programs.coding.data.problems import Problem, Test, problem_of
 from rla_programs.coding.running import Runner

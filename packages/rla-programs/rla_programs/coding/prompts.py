@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import user
-from rla.envs.views import Message
+from rla.envs.protocols import Message
 from rla.text import after_thinking
 from rla_programs.coding.fences import fenced_blocks, lines_of
 

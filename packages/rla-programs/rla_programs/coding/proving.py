@@ -19,8 +19,7 @@ import random
 from collections.abc import Sequence
 
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Ask, PolicyPrompt
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import Ask, PolicyPrompt, RejectedEdit
 from rla.seeds import derive
 from rla.store.records import Task
 from rla_programs.coding.builtin.recall import Entry, entry_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.views import Course, Message, ProposalView
+from rla.envs.protocols import Course, Message, ProposalView
 from rla.store.records import Task
 from rla_programs.coding.data.problems import Problem, problem_of, question
 from rla_programs.coding.editing import edit_schema

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from rla.envs.authoring import is_text
 from rla.envs.chat_prompts import framed, user
-from rla.envs.views import Message
+from rla.envs.protocols import Message
 from rla.text import after_thinking
 from rla_programs.coding.data.checkers import Json
 from rla_programs.coding.data.problems import CallTest, InvalidProblem, Problem, StdioTest, Test, json_value, question

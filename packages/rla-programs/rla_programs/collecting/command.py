@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rla.pipeline.context import StageSpec
+from rla.pipeline import StageSpec
 
 CONVERSATIONS = "0/conversations"  # the artifact: a path below the run
 

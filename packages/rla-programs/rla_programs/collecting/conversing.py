@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rla.config.training import SftConfig
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import ensure
 from rla.store.layout import artifact
 from rla.store.manifest import digest, is_complete

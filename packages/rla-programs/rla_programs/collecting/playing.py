@@ -25,9 +25,8 @@ from rla.envs.observation import (
     offered,
     settled,
 )
-from rla.envs.protocols import PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.protocols import Demonstration, PolicyPrompt, ToolPrompt, told_schemas
 from rla.envs.registry import environment
-from rla.envs.views import Demonstration
 from rla.seeds import derive
 from rla.store.records import Task
 from rla_programs.collecting.conversations import Conversation

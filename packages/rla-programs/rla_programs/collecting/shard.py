@@ -10,7 +10,7 @@ from rla.envs.pool import environments
 from rla.envs.protocols import PolicyPrompt, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.play import run_groups
 from rla.store.reading import read_nested

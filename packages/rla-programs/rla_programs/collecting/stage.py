@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.pipeline.origins import counts_of, made_by_workers, origin, pool_of, slice_of
 from rla.store.atomic import WHOLE, Slice
 from rla.store.reading import read_tasks

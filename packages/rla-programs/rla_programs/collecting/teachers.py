@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rla.config import Config
-from rla.envs.protocols import PolicyPrompt, ToolPrompt
-from rla.envs.views import Message
+from rla.envs.protocols import Message, PolicyPrompt, ToolPrompt
 from rla.store.records import Task
 from rla.text import past_reply
 from rla_programs.answering.transcripts import WritesCalls

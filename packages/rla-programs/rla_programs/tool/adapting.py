@@ -20,8 +20,7 @@ from rla_bridges.adapters.reasoning_levels import FIELDS, GYM, LevelPrompt, draw
 
 from rla.envs.authoring import changed_task, edit_values, is_text
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.protocols import ProposalPrompt
-from rla.envs.views import Course, Message, Phase, ProposalView, RejectedEdit
+from rla.envs.protocols import Course, Message, Phase, ProposalPrompt, ProposalView, RejectedEdit
 from rla.store.records import Direction, Task
 from rla_programs.tool.answer_reading import number_in
 from rla_programs.tool.episode import TAKEN

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from rla_bridges.adapters.reasoning_families import NoItem
 from rla_bridges.adapters.reasoning_items import NAME
 
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.errors import UserError
 from rla.seeds import derive
 from rla.store.records import Task

@@ -7,8 +7,17 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.observation import AwaitedEnvironment
-from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled, SeenStep
+from rla.envs.protocols import (
+    Ask,
+    Course,
+    Demonstration,
+    JudgePrompt,
+    Labelled,
+    PolicyPrompt,
+    Proof,
+    ProposalPrompt,
+    SeenStep,
+)
 from rla.store.records import Task
 from rla_programs.tool.adapting import (
     QUESTION_FIELDS,

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from rla_bridges.adapters.reasoning_families import NoItem
 from rla_bridges.adapters.reasoning_items import NAME, answer_score
 
-from rla.envs.views import Labelled, SeenStep
+from rla.envs.protocols import Labelled, SeenStep
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_programs.execution import ExitStatus

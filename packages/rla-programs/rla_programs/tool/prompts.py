@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rla.envs.chat_prompts import user
-from rla.envs.views import Message
+from rla.envs.protocols import Message
 from rla.text import after_thinking
 from rla_programs.tool.calls import CallFormat, ToolCall
 from rla_programs.tool.formats import format_that_reads
@@ -48,14 +48,14 @@ class QuestionPrompt:
         return action
 
     def calls_in(self, reply: str) -> list[tuple[str, Mapping[str, Any], str]]:
-        """`rla.envs.protocols.ReadsCalls`."""
+        """`rla.envs.protocols.ToolPrompt`."""
         read = self.calls.parse(reply).calls if self.calls else ()
         return [
             (call.name, call.arguments, "") if isinstance(call, ToolCall) else ("", {}, call.reason) for call in read
         ]
 
     def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
-        """`rla.envs.protocols.ReadsCalls`."""
+        """`rla.envs.protocols.ToolPrompt`."""
         call = ToolCall(name=name, arguments=arguments)
         if not self.schemas or self.calls is None or self.calls.parse(reply).calls == (call,):
             return ""

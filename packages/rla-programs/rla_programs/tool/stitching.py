@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.seeds import derive
 from rla.store.records import Task
 from rla_programs.tool.calls import CallFormat

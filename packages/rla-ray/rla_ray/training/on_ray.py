@@ -26,7 +26,7 @@ from typing import Any
 from rla.config.sections import Config
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
-from rla.pipeline.context import Progress, StageContext
+from rla.pipeline import Progress, StageContext
 from rla.plugins import from_checkout
 from rla.processes import end_with_parent
 from rla.training.checkpoints import LOCK, TrainingProgress

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.processes import LAUNCHED, rank
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker

@@ -19,7 +19,7 @@ from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.chat_prompts import plain_tags
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Direction, Task
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import latest_desk, latest_mode

@@ -10,8 +10,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.chat_prompts import PlainJudge, judge_prompt, policy_prompt
 from rla.envs.observation import Environment
-from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled
+from rla.envs.protocols import Ask, Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, Proof, ProposalPrompt
 from rla.store.records import Task
 from rla_screens.browser.adapting import PAGE_FIELDS, child_of_page, drawn_page_edits
 from rla_screens.browser.browsers import BrowserPool

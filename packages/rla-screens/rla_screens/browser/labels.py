@@ -13,7 +13,7 @@ from math import inf
 
 from rla.config import Config
 from rla.envs.observation import offered
-from rla.envs.views import Labelled
+from rla.envs.protocols import Labelled
 from rla_screens.browser.episode import BrowserView, text_of_answer
 from rla_screens.browser.params import browser_params
 from rla_screens.browser.playing import ScenePlayer, is_won

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rla.envs.authoring import course_of_one_phase
-from rla.envs.views import Course, Phase
+from rla.envs.protocols import Course, Phase
 
 
 def page_course(episodes: Sequence[Mapping[str, Any]]) -> Course:

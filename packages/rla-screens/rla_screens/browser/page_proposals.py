@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.views import Message, ProposalView
+from rla.envs.protocols import Message, ProposalView
 from rla.store.records import Direction, Task
 from rla_screens.browser.desk import latest_has_parameters
 from rla_screens.browser.expert_rules import RULES

@@ -13,7 +13,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure, Observation, offered
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.driver import BrowserPage, page_answering
 from rla_screens.browser.episode import Acted, BrowserView

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.store.records import Task
 
 AS_OFTEN = 24  # a piece that occurs this often becomes a token

@@ -20,7 +20,7 @@ from typing import Any
 
 from rla.envs.authoring import changed_task, edit_values
 from rla.envs.chat_prompts import QUOTED, plain_tags, quoted
-from rla.envs.views import Course, Message, Phase, ProposalView, RejectedEdit
+from rla.envs.protocols import Course, Message, Phase, ProposalView, RejectedEdit
 from rla.store.records import Direction, Task, content_id
 from rla_screens.desktop.scenarios import LONGEST, Scenario, scenario_of
 from rla_screens.desktop.tasks import asked_otherwise

@@ -8,8 +8,7 @@ from typing import Any
 from rla.config import Config
 from rla.envs.chat_prompts import PlainJudge, policy_prompt
 from rla.envs.observation import AwaitedEnvironment
-from rla.envs.protocols import Ask, JudgePrompt, PolicyPrompt, Proof, ProposalPrompt
-from rla.envs.views import Course, Demonstration, Labelled
+from rla.envs.protocols import Ask, Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, Proof, ProposalPrompt
 from rla.store.records import Task
 from rla_screens.desktop.adapting import (
     DESKTOP_FIELDS,

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from rla.config import Config
-from rla.envs.views import Demonstration, Labelled
+from rla.envs.protocols import Demonstration, Labelled
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_screens.desktop.episode import DesktopService

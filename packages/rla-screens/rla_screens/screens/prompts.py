@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, plain_tags, quoted, tagged, user
-from rla.envs.views import JudgeView, Message
+from rla.envs.protocols import JudgeView, Message
 from rla.pictures.prompts import PastStep, Picture, PictureMessage
 from rla.text import after_thinking
 from rla_screens.screens.computer_use import SCHEMA

@@ -21,7 +21,7 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.pipeline.plan import Plan, document
-from rla.pipeline.run import begin_dvc
+from rla.pipeline.run import ready_dvc
 from rla.store.atomic import write_text
 from rla.store.layout import artifact, further_splits, resource
 from rla_study.ablation.design import Arm, Design
@@ -132,8 +132,7 @@ def write_pipeline(
         text = yaml.safe_dump(content, sort_keys=False)
         if not (folder / name).exists() or (folder / name).read_text() != text:
             write_text(folder / name, text)
-    if not (folder / ".dvc").exists():
-        begin_dvc(folder)
+    ready_dvc(folder)
 
 
 def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_split: Sequence[str]) -> None:

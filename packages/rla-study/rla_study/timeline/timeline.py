@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.finished import TimedCall, TimedDevice, calls_of
+from rla.pipeline.finished import TimedCall, TimedDevice
+from rla.report.collect import recorded_calls
 from rla.text import one_line
 
 CPU = "CPU"
@@ -97,7 +98,7 @@ class Timeline:
 
 def timed_calls(run: Path) -> list[TimedCall]:
     """All calls that made the current outputs, in the order in which they started."""
-    found = [call for file in (run / "timings").glob("*.json") for call in calls_of(file)]
+    found = [call for calls in recorded_calls(run, strict=False) for call in calls]
     found.sort(key=lambda call: call.started)
     last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
     return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]

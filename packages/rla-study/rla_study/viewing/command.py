@@ -37,7 +37,7 @@ def export(
 ) -> None:
     """Write episodes as logs of Inspect, one for each iteration and each evaluation. Unchanged logs are kept.
 
-    Any other `--to` writes one evaluation, by default the last, through an installed package (`rla.pipeline.context`).
+    Any other `--to` writes one evaluation, by default the last, through an installed package (`rla.pipeline`).
 
     Example: rla export --to inspect --run runs/alfworld-tiny --iteration 3
     """
@@ -83,7 +83,7 @@ def _lines_of_package(
     to: str, run: Path, config: Config, iterations: list[int], split: str | None, out: Path | None
 ) -> list[str]:
     from rla.errors import UserError
-    from rla.pipeline.context import implementation
+    from rla.pipeline import implementation
 
     export = implementation(f"export.{to}")
     if len(iterations) > 1:

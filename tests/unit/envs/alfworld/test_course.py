@@ -4,7 +4,7 @@ from typing import Any
 
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.proposals import game_course
-from rla.envs.views import Course
+from rla.envs.protocols import Course
 from rla.store.records import Direction
 
 GOAL = Goal(TaskKind.CLEAN, "Mug", "CoffeeMachine")

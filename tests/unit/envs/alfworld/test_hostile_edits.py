@@ -17,7 +17,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Layout, game_of
 from rla.envs.alfworld.goals import HOW_START, WHERE_START, Hint, TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Task
 
 from . import scenes

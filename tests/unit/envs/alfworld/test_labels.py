@@ -16,7 +16,7 @@ from rla.envs.alfworld.solver import (
     label_steps,
     to_compare,
 )
-from rla.envs.views import Labelled
+from rla.envs.protocols import Labelled
 
 from . import scenes
 

@@ -10,7 +10,7 @@ from rla.adaptation.candidates import ExistingTasks
 from rla.envs.alfworld.engine import tables_of
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.solver import solve
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.store.records import Task
 from tests.unit.adaptation.builders import task
 from tests.unit.builders import configured

@@ -3,9 +3,8 @@
 import pytest
 
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.protocols import Judged, JudgePrompt, PolicyPrompt
+from rla.envs.protocols import Judged, JudgePrompt, JudgeView, PolicyPrompt
 from rla.envs.registry import environment
-from rla.envs.views import JudgeView
 from tests.unit.builders import configured
 
 TASK = "put some mug in shelf."

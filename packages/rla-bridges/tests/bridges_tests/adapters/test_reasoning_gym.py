@@ -21,7 +21,7 @@ from rla_bridges.adapters.reasoning_gym import ANSWERED, ReasoningGym
 from rla_bridges.adapters.reasoning_items import Item, answer_score, is_held_out, item_of, known_answer, made_entry
 
 from bridges_tests.adapters.reasoning_solvers import SOLVERS
-from rla.envs.views import RejectedEdit
+from rla.envs.protocols import RejectedEdit
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured

@@ -19,7 +19,7 @@ from rla_programs.execution.records import ExecutionConfig
 from programs_tests.coding.builders import function, stdio
 from programs_tests.coding.trusted import Trusted
 from rla.adaptation.drafting import edit_kind
-from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.envs.protocols import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
 from tests.unit.builders import configured
 

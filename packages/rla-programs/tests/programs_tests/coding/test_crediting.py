@@ -11,7 +11,7 @@ import pytest
 from rla_programs.coding.crediting import CodingRule
 
 from rla.config.sections import CreditConfig
-from rla.envs.views import reference_row
+from rla.envs.protocols import reference_row
 
 GIVEN = ["11111", "11111", "11010", "01000"]
 WRITTEN = ["1110", "1110", "1101", "1000"]  # test 4 is none

@@ -11,7 +11,7 @@ from rla.config import Config
 from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import CallResult, EnvironmentFailure, Observation
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.store.records import Task
 
 CALL = "add"

@@ -17,7 +17,7 @@ from rla_programs.tool.questions import Question, question_of, task_of_question
 from programs_tests.tool.questions import drawn
 from rla.adaptation.candidates import ExistingTasks
 from rla.envs.observation import CallResult
-from rla.envs.views import Message, ProposalView, RejectedEdit
+from rla.envs.protocols import Message, ProposalView, RejectedEdit
 from rla.store.records import Task
 
 TOOL = Tool()

@@ -13,7 +13,7 @@ from rla_programs.tool.stitching import stitched
 from rla_programs.tool.vocabulary import question_texts
 
 from programs_tests.tool.questions import HERMES, SHORT, drawn
-from rla.envs.views import Demonstration
+from rla.envs.protocols import Demonstration
 from rla.errors import UserError
 from rla.models.init import build_exact_tokenizer
 from rla.store.records import Task

@@ -28,7 +28,7 @@ from rla_programs.tool.questions import Question, question_of, task_of_question
 
 from programs_tests.tool.questions import HERMES, SHORT, drawn
 from rla.envs.chat_prompts import PlainJudge
-from rla.envs.views import Labelled, SeenStep
+from rla.envs.protocols import Labelled, SeenStep
 from rla.rollouts.labels import PlayedEpisode, label_episodes
 from rla.store.records import Task
 from tests.unit.builders import configured

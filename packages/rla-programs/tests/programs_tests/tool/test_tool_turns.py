@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rla.agents.policy import check_calls
 from rla.envs.chat_prompts import ChatJudge, PlainJudge
-from rla.envs.views import JudgeView
+from rla.envs.protocols import JudgeView
 from rla.errors import UserError
 from rla.llm.chat import ChatFormat
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.context import StageContext
+from rla.pipeline import StageContext
 from rla.processes import rank
 from rla.training.loop import train
 from tests.integration.pipelines import until

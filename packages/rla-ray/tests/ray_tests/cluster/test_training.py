@@ -22,7 +22,7 @@ from ray_tests.cluster.patience import node_words, patience
 from rla.cli.progress import LineProgress
 from rla.config import Config
 from rla.errors import UserError
-from rla.pipeline.context import StageContext, StageSpec
+from rla.pipeline import StageContext, StageSpec
 from rla.store.layout import resource
 from rla.training.stage import TrainingJob
 from tests.integration.pipelines import until

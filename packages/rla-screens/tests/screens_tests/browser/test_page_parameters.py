@@ -26,7 +26,7 @@ from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.tasks import task_of_scene
 
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.views import ProposalView, RejectedEdit
+from rla.envs.protocols import ProposalView, RejectedEdit
 from rla.errors import UserError
 from rla.store.records import content_id
 

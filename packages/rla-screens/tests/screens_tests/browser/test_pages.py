@@ -23,8 +23,8 @@ from rla_screens.browser.scenes import PageScene, scene_of
 from rla_screens.browser.tasks import scene_is_held_out, scene_likeness, task_of_scene
 
 from rla.envs.observation import EnvironmentFailure
+from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import load_config
-from rla.envs.views import RejectedEdit
 from rla.errors import UserError
 
 SCENE = PageScene(page="click-tab-2-easy", seed=3, utterance='Find "nam".', digest="0123456789abcdef")

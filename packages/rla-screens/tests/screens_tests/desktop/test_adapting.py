@@ -10,7 +10,7 @@ from rla_screens.desktop.adapting import DesktopProposals, child_of_desktop, des
 from rla_screens.desktop.scenarios import scenario_of, task_of_scenario
 from rla_screens.desktop.tasks import asked_otherwise, desktop_tasks, own_scenarios
 
-from rla.envs.views import ProposalView, RejectedEdit
+from rla.envs.protocols import ProposalView, RejectedEdit
 from rla.store.records import Direction, Task
 
 SCENE = next(one for one in own_scenarios() if one.id == "text-append")

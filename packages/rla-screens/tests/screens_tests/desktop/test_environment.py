@@ -11,8 +11,8 @@ from rla_screens.desktop.scripts import demonstration_of
 
 from rla.config import Config
 from rla.envs.observation import Observation
+from rla.envs.protocols import JudgeView
 from rla.envs.registry import environment, load_config
-from rla.envs.views import JudgeView
 from rla.errors import UserError
 from rla.pictures.prompts import PicturesJudge, PicturesPolicy, shows_images
 from rla.pipeline.plan import packaged_files

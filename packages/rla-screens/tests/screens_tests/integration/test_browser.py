@@ -31,8 +31,8 @@ from rla_screens.browser.text_view import TextView
 
 from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
+from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import load_config
-from rla.envs.views import RejectedEdit
 from rla.store.records import Task
 from tests.browser.chromium import chromium
 

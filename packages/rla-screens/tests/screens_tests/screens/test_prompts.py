@@ -11,7 +11,7 @@ from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.agents.policy import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
-from rla.envs.views import JudgeView
+from rla.envs.protocols import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.pictures.prompts import PastStep, Picture, PictureMessage

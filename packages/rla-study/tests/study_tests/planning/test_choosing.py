@@ -114,7 +114,7 @@ def test_what_was_chosen_is_said(model: Path) -> None:
 def test_without_a_package_that_chooses_the_option_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rla.pipeline.context.registered", lambda group: {})
+    monkeypatch.setattr("rla.pipeline.registered", lambda group: {})
     assert run(["init", str(tmp_path / "mine"), "--model", "any/model"]) == 2
     assert "init.model: no installed package does this" in capsys.readouterr().err
 
