@@ -11,6 +11,9 @@ Packages add parameters of their own. They register them in their pyproject.toml
     [project.entry-points."rla.launchers"]
     farm = "rla_farm.launching:FarmLauncher"
 
+    [project.entry-points."rla.models"]
+    farm = "rla_farm.models:FarmModel"
+
 A section is used like one of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
 `StageSpec.sections`.
@@ -20,9 +23,10 @@ A section is used like one of the core, in a params file (`harvest.size: 3`) and
 | `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
 | `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.hosting.PoolBackend` |
+| `model.architecture: farm` | `FarmModel` | `model.own` | `rla.models.init.OwnModel` |
 
-Outputs depend on none of these keys but the engine that computes (`OwnEngine.engine`). The methods of these dataclasses
-do the work. A launcher may have one class only.
+Outputs depend on none of these keys but the last row's, and the engine that computes (`OwnEngine.engine`). The methods
+of these dataclasses do the work. A launcher may have one class only.
 
 The fields of a dataclass are the keys, with defaults and bounds (`rla.config.schema.ranged`). A ValueError or UserError
 in `__post_init__` refuses combinations of fields; its text continues the name of the section.
@@ -501,7 +505,7 @@ def _check_baseline(credit: CreditConfig, where: str) -> None:
         )
 
 
-SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
+SECTIONS, ENGINES, LAUNCHERS, MODELS = "rla.sections", "rla.engines", "rla.launchers", "rla.models"
 BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
 
 
@@ -537,9 +541,9 @@ def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> 
 
 
 def _with_own_parameters(config: Config, *, where: str) -> Config:
-    """`config` with `own` of generator, launch and pool as instances of the dataclasses of their packages, or None for
-    implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and for
-    unknown keys.
+    """`config` with `own` of generator, launch, pool and model as instances of the dataclasses of their packages, or
+    None for implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and
+    for unknown keys.
     """
 
     def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
@@ -561,8 +565,8 @@ def _with_own_parameters(config: Config, *, where: str) -> Config:
             )
         return installed[name]
 
-    generator, launch, pool = config.generator, config.launch, config.pool
-    engine = hosts = training = None
+    generator, launch, pool, model = config.generator, config.launch, config.pool, config.model
+    engine = hosts = training = architecture = None
     if generator.backend not in BUILTIN:
         entry = registration("generator.backend", generator.backend, ENGINES, BUILTIN)
         engine = own("generator.backend", entry, generator.own)
@@ -573,8 +577,12 @@ def _with_own_parameters(config: Config, *, where: str) -> Config:
         launcher := registered(LAUNCHERS).get(launch.training)
     ):  # else the name of a file
         training = own("launch.training", launcher, launch.own, role="Training")
+    if model.architecture != "qwen3":
+        entry = registration("model.architecture", model.architecture, MODELS, ("qwen3",))
+        architecture = own("model.architecture", entry, model.own)
     return replace(
         config,
+        model=replace(model, own=architecture),
         generator=replace(generator, own=engine),
         launch=replace(launch, own=training),
         pool=replace(pool, own=hosts),

@@ -9,7 +9,7 @@ Packages implement some options with functions in the entry-point group `rla.opt
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
-| `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
+| `warm_start.conversations` | warm-start | `StageContext` | files, (tokenizer, `SftConfig`) -> examples |
 
 `metrics` is the file to write, or None for the default next to the evaluation.
 """

@@ -147,7 +147,7 @@ def digest(path: Path) -> str:
 def folder_digest(folder: Path) -> str:
     """Of a plain model folder: names, sizes and contents; of a file beyond 64 MiB its time, first and last MiB."""
     found = hashlib.sha256()
-    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
         size = path.stat().st_size
         found.update(f"{path.name}:{size}".encode())
         with path.open("rb") as file:

@@ -33,17 +33,15 @@ from rla.models.checkpoint import (
     VERSION,
     Checkpoint,
     base_of,
-    has_weights,
-    open_checkpoint,
-    write_base,
-)
-from rla.models.verifying import (
-    base_under,
     checkpoint_around,
     checkpoint_records,
+    has_weights,
     model_records,
-    verify_parts,
+    open_checkpoint,
+    verify_model,
+    write_base,
 )
+from rla.models.load import base_under
 from rla.store.atomic import write_json
 from rla.store.digests import FILES, Records, below, joint_digest, read_records, record_files, write_records
 from rla.store.record import PARAMETERS, read_json, sealed, unlike_text
@@ -174,7 +172,7 @@ def carry_over(
     Raises UserError if a file is not as `previous` recorded it: damage would spread with every link.
     """
     parts = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
-    verify_parts(previous.model, [part for part, folder in parts.items() if folder is not None])
+    verify_model(previous.model, [part for part, folder in parts.items() if folder is not None])
     base, known = base_of(previous.model), _recorded(previous)
     refuse_existing(out, replace=replace)
     with building(out) as partial:

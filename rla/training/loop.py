@@ -23,12 +23,12 @@ from torch import Tensor
 from rla.config.sections import LaunchConfig
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
-from rla.models.checkpoint import REFERENCE, Checkpoint
+from rla.models.checkpoint import REFERENCE, Checkpoint, verify_model
 from rla.models.load import hollow_model, load_model
-from rla.models.verifying import verify_model, verify_parts
 from rla.pictures.encoder import StoredImages, VisionCollator, has_vision_encoder, write_images
 from rla.pictures.shard import stream_images
 from rla.pictures.vision import load_vision
+from rla.store.removing import ADAPTER_PART, MODEL, PARTS
 from rla.training.batches import (
     Batch,
     SequenceStats,
@@ -144,8 +144,8 @@ def train(
             return metrics
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
         # Each rank digests its share, so all files are read once. Without a state the weights alone were named.
-        verify = verify_model if previous.state is None else verify_parts
-        ranks.check(lambda: verify(previous.model, share=(ranks.rank, ranks.world)))
+        parts = (MODEL, ADAPTER_PART) if previous.state is None else PARTS
+        ranks.check(lambda: verify_model(previous.model, parts, share=(ranks.rank, ranks.world)))
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = _run_updates(stage, progress=progress, seed=seed, log=log)
         speed = _pace(found["tokens"], time.perf_counter() - started)
@@ -182,7 +182,7 @@ def _stored(
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
     ranks, stats = compute.ranks, None
-    file, pictures = folder / "sequences.arrow", folder / "images.arrow"
+    file, pictures = folder / "sequences.arrow", folder / "images.zip"
     with ExitStack() as held:
         if ranks.first:
             for path in (file, pictures):

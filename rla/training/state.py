@@ -35,8 +35,7 @@ from torch import Tensor, nn
 
 from rla.config.load import effective
 from rla.errors import UserError
-from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, Checkpoint
-from rla.models.verifying import model_digest
+from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, ADAPTER_WEIGHTS, Checkpoint, model_digest
 from rla.store.digests import KEY, read_records, verify_recorded
 from rla.store.record import optional_json, read_json, sealed
 from rla.training.checkpoints import COUNTS, FILE_BYTES, publish, record_together

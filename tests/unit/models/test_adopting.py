@@ -11,7 +11,8 @@ from threading import Barrier
 import pytest
 
 from rla.errors import UserError
-from rla.models.verifying import adopt, keep_or_make, model_digest, verify_model, whole_model
+from rla.models.checkpoint import model_digest, verify_model
+from rla.models.init import adopt, keep_or_make
 
 MADE, OTHER = {"seed": 1}, {"seed": 2}
 
@@ -37,7 +38,7 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(overwrite: bool, tmp_path: P
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy/thesis.md").write_text("years of work")
     with pytest.raises(UserError, match="policy: not made by rla init-model"):
-        whole_model(tmp_path / "policy", MADE, overwrite=overwrite)
+        made(tmp_path / "policy", MADE, overwrite=overwrite)
     assert (tmp_path / "policy/thesis.md").read_text() == "years of work"
 
 
@@ -49,10 +50,10 @@ def test_a_model_of_other_parameters_is_replaced_unless_anything_else_lies_in_it
     (tmp_path / "policy/thesis.md").write_text("years of work")
     with pytest.raises(UserError, match=r"holds what rla did not write \(thesis\.md\)"):
         made(tmp_path / "policy", OTHER, overwrite=True)
-    assert len(list((tmp_path / "policy").iterdir())) == 3
+    assert len(list((tmp_path / "policy").iterdir())) == 4  # with its record
     (tmp_path / "policy/thesis.md").unlink()
     made(tmp_path / "policy", OTHER, overwrite=True)
-    assert whole_model(tmp_path / "policy", OTHER, overwrite=False)
+    assert kept(tmp_path / "policy", OTHER)
     assert {path.name for path in given.iterdir()} == {"config.json", "README.md"}  # links went, not what they name
 
 
@@ -61,7 +62,7 @@ def test_a_call_that_was_killed_before_the_folder_was_there_is_repeated(tmp_path
     (tmp_path / ".policy.tmp").mkdir()
     (tmp_path / ".policy.tmp/half").write_text("")
     made(tmp_path / "policy", OTHER)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "policy.origin.json", "source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "source"]
 
 
 def test_a_new_model_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
@@ -73,8 +74,8 @@ def test_a_new_model_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> N
 
     with pytest.raises(UserError, match="a package is missing"):
         keep_or_make(tmp_path / "policy", OTHER, lacking, overwrite=True)
-    assert whole_model(tmp_path / "policy", MADE, overwrite=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "policy.origin.json", "source"]
+    assert kept(tmp_path / "policy", MADE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "source"]
 
 
 def test_a_killed_replacing_never_passes_for_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,10 +95,10 @@ def test_a_killed_replacing_never_passes_for_the_old_model(tmp_path: Path, monke
     with pytest.raises(UserError, match="made with seed 2, this call has 1"):
         made(tmp_path / "policy", MADE)
     made(tmp_path / "policy", MADE, overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "policy.origin.json", "source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "source"]
 
 
-@pytest.mark.parametrize("moves", range(7))
+@pytest.mark.parametrize("moves", range(6))
 def test_a_kill_at_any_move_leaves_each_model_its_own_record(
     moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,11 +129,13 @@ def test_a_kill_at_any_move_leaves_each_model_its_own_record(
 
 
 def kept(folder: Path, made_from: dict[str, int]) -> bool:
+    """Whether the folder is a whole model of this origin."""
     try:
-        return whole_model(folder, made_from, overwrite=False)
+        keep_or_make(folder, made_from, lambda _: pytest.fail("made again"), overwrite=False)
     except UserError as error:
         assert "made with seed" in str(error)
         return False
+    return True
 
 
 def test_of_two_equal_calls_at_once_one_makes_the_model_and_one_is_refused(tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ def test_of_two_equal_calls_at_once_one_makes_the_model_and_one_is_refused(tmp_p
     with ThreadPoolExecutor(2) as pool:
         said = sorted(ended.result() for ended in [pool.submit(call), pool.submit(call)])
     assert said[0] == "" and said[1].endswith("policy: another call is making it; wait for its end, or end it")
-    assert len(calls) == 1 and whole_model(tmp_path / "policy", MADE, overwrite=False)
+    assert len(calls) == 1 and kept(tmp_path / "policy", MADE)
 
 
 def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None:

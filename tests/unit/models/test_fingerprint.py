@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rla.errors import UserError
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.models.load import load_tokenizer, refuse_other_tokenizer, tokenizer_fingerprint
 
 TEXTS = ["go to cabinet 3", "put mug 1 in/on desk 2"]
@@ -19,7 +19,7 @@ TEXTS = ["go to cabinet 3", "put mug 1 in/on desk 2"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    build_tokenizer(TEXTS, context=64).save_pretrained(tmp_path / "made")
+    new_tokenizer(TEXTS, context=64).save_pretrained(tmp_path / "made")
     return tmp_path / "made"
 
 
@@ -54,7 +54,7 @@ def test_the_template_counts_wherever_it_is_written(folder: Path) -> None:
 def test_another_vocabulary_is_another_tokenizer(
     texts: list[str], phrases: tuple[str, ...], folder: Path, tmp_path: Path
 ) -> None:
-    build_tokenizer(texts, context=64, phrases=phrases).save_pretrained(tmp_path / "other")
+    new_tokenizer(texts, context=64, phrases=phrases).save_pretrained(tmp_path / "other")
     assert tokenizer_fingerprint(tmp_path / "other") != tokenizer_fingerprint(folder)
 
 

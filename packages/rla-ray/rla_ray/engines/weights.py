@@ -19,7 +19,6 @@ from typing import Any
 from rla.errors import UserError
 from rla.models.checkpoint import MANIFEST
 from rla.models.load import merged_folder
-from rla.models.verifying import origin_record
 from rla.store.digests import FILES
 from rla_ray.engines.seats import weights_of
 
@@ -41,7 +40,6 @@ def travelling_files(model: Path) -> dict[str, Path]:
     """The files of a model folder and the records next to it, by the name under which they travel."""
     found = {file.name: file for file in sorted(model.iterdir()) if file.is_file()}
     records = {name: model.parent / name for name in (MANIFEST, FILES)} if model.name == "model" else {}
-    records |= {origin_record(Path("model")).name: origin_record(model)}
     return found | {OUTSIDE + name: file for name, file in records.items() if file.is_file()}
 
 
