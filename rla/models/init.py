@@ -25,7 +25,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import ORIGIN, base_of, verify_model
-from rla.models.load import hub_snapshot, write_merged
+from rla.models.load import PATTERNS, hub_snapshot, write_merged
 from rla.store.atomic import write_json
 from rla.store.digests import KEY, read_records, record_files
 from rla.store.record import PARAMETERS, read_json, sealed, unlike_text
@@ -92,11 +92,17 @@ def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path],
 
 
 def _recorded_file(folder: Path) -> Callable[[Path], bool]:
-    """Whether a path below `folder` is one that it records, or any if its record is damaged."""
+    """Whether a path below `folder` is one that it records or, if its record is damaged, a file of a model."""
     recorded = None
     with suppress(UserError):
         recorded = read_records(folder / ORIGIN)
-    return lambda path: recorded is None or path.as_posix() in (ORIGIN, *recorded)
+
+    def ours(path: Path) -> bool:
+        if recorded is not None:
+            return path.as_posix() in (ORIGIN, *recorded)
+        return (folder / path).is_symlink() or any(path.match(pattern) for pattern in PATTERNS)
+
+    return ours
 
 
 def adopt(source: str, folder: Path, *, key: str) -> None:

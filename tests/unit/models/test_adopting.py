@@ -175,6 +175,20 @@ def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None
     assert model_digest(tmp_path / "policy") != before
 
 
+def test_a_model_with_a_damaged_record_is_replaced_but_never_a_file_of_somebody_else(tmp_path: Path) -> None:
+    source(tmp_path / "source")
+    made(tmp_path / "policy", MADE)
+    (tmp_path / "policy/.origin.json").write_text("{")
+    (tmp_path / "policy/thesis.md").write_text("years of work")
+    with pytest.raises(UserError, match="not valid JSON"):
+        made(tmp_path / "policy", MADE)
+    with pytest.raises(UserError, match=r"holds what rla did not write \(thesis\.md\)"):
+        made(tmp_path / "policy", MADE, overwrite=True)
+    (tmp_path / "policy/thesis.md").unlink()
+    made(tmp_path / "policy", MADE, overwrite=True)
+    assert kept(tmp_path / "policy", MADE)
+
+
 @pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c", "models/missing"])
 def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(source: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^model\.reward: {source} is not a folder; give"):
