@@ -92,10 +92,9 @@ def sft(
         model, settings = load_adapted(previous, lora)
         if previous.adapter is not None and previous.state is not None:
             load_state_weights(model, previous.state, WEIGHTS)
-    vision, collator = load_vision(previous.model), None
-    if vision is not None:
-        images = {image.digest: image.png for examples, _ in rounds for one in examples for image in one.images}
-        collator = VisionCollator(vision, images)
+    vision = load_vision(previous.model)
+    images = {image.digest: image.png for examples, _ in rounds for one in examples for image in one.images}
+    collator = None if vision is None else VisionCollator(vision, images)
     trained = f"{previous.digest or previous.model}{'' if lora is None else f' {lora.adapter}'}"
     digest = hashlib.sha256(repr([trained, seed, [config for _, config in rounds]]).encode())
     for row in chain.from_iterable(rows):
@@ -189,13 +188,14 @@ class _Progress:
 
     def __init__(self, folder: Path, digest: str) -> None:
         self.folder, self.digest = folder, digest
+        self.steps: list[Row] = []
         with suppress(OSError, ValueError, KeyError, TypeError):
             saved = json.loads((folder / STOPPED).read_text())
-            self.round, self.before, self.steps = saved["round"], saved["before"], list(saved["steps"])
-            self.checkpoint: str | None = str(folder / f"checkpoint-{len(self.steps) - self.before}")
-            if saved["digest"] == digest and Path(self.checkpoint).is_dir():
+            place = folder / saved["checkpoint"]
+            if saved["digest"] == digest and place.is_dir():
+                self.round, self.before, self.steps = saved["round"], saved["before"], list(saved["steps"])
+                self.checkpoint: str | None = str(place)
                 return
-        self.steps: list[Row] = []
         self.begin(0)
 
     def begin(self, number: int) -> None:
@@ -204,8 +204,9 @@ class _Progress:
 
     def save(self) -> None:
         """Record the checkpoint that the trainer has saved: last, so that half a checkpoint never counts."""
+        name = f"checkpoint-{len(self.steps) - self.before}"
         content = {"digest": self.digest, "round": self.round, "before": self.before, "steps": self.steps}
-        write_json(self.folder / STOPPED, content)
+        write_json(self.folder / STOPPED, {**content, "checkpoint": name})
 
 
 class WeightedTrainer(SFTTrainer):

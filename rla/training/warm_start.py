@@ -84,7 +84,8 @@ def warm_start_model(
             f"warm_start.conversations: {warm.conversations} holds texts, and the policy is shown pictures; "
             "leave it empty, and the policy learns from demonstrations"
         )
-    rounds, failures = [], 0
+    rounds: list[tuple[list[Example], SftConfig]] = []
+    failures = 0
     for name, purpose in ROUNDS[option]:
         config = warm.settings(name)
         if not config.trains:
@@ -224,8 +225,10 @@ def policy_examples(
             results = (observation,) if isinstance(prompt, ToolPrompt) else ()
             agent.prompt(observation, commands, results, tuple(images))
             reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
-            unsampled = {"logprobs": [0.0] * len(reply), "allowed": [[]] * len(reply)}
-            said = Completion(token_ids=reply, finish_reason=FinishReason.STOP, **unsampled)
+            count = len(reply)  # of tokens that were not sampled
+            said = Completion(
+                token_ids=reply, logprobs=[0.0] * count, allowed=[[]] * count, finish_reason=FinishReason.STOP
+            )
             agent.read(said, observation, commands)
         for segment in agent.dialogue():
             weights = [1.0 if sampled else config.observed for sampled in segment.sampled]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from rla.pictures.vision import PixelMaker, VisionFormat, load_vision
 from tests.seeing import WORDS, png_of
 
 
-def made(folder: Path, kind: str) -> Path:
+def made(folder: Path, kind: Any) -> Path:
     vision = VisionModel(kind=kind, hidden_size=16, layers=2, heads=2, patch_size=4, most_tokens=64)
     sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "context": 256}
     folder.mkdir()
