@@ -89,14 +89,6 @@ def test_merges_as_strings_or_pairs(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_without_tokenizer_json_the_other_files_count(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')
-    (tmp_path / "merges.txt").write_text("a b\n")
-    before = tokenizer_fingerprint(tmp_path)
-    (tmp_path / "merges.txt").write_text("b a\n")
-    assert None not in (before, tokenizer_fingerprint(tmp_path)) and before != tokenizer_fingerprint(tmp_path)
-
-
 def test_what_cannot_be_compared_is_not_refused(folder: Path, tmp_path: Path) -> None:
     assert tokenizer_fingerprint(Path("Qwen/Qwen2.5-0.5B")) is None  # a hub id
     refuse_other_tokenizer(Path("Qwen/Qwen2.5-0.5B"), recorded="0" * 16, shard=tmp_path)
