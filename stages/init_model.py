@@ -8,7 +8,7 @@ from typing import Any
 
 from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import environment
-from rla.models.verifying import adopt, keep_or_make
+from rla.models.init import adopt, init_model, keep_or_make
 from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, pool_of
 from rla.store.reading import read_tasks
@@ -34,16 +34,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> None:
     """A small new model with a tokenizer of the environment's texts."""
-    from rla.models.init import fill_model, new_tokenizer
-    from rla.pictures.new_model import fill_vision_model
-
     found = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
-    tokenizer = new_tokenizer(
-        found.texts,
+    init_model(
+        folder,
+        texts=found.texts,
         phrases=found.phrases,
         written=found.written,
         exact=found.exact,
-        context=ctx.config.model.context,
+        config=ctx.config.model,
+        seed=seed,
     )
-    fill = fill_model if ctx.config.model.vision.kind == "none" else fill_vision_model
-    fill(folder, tokenizer=tokenizer, config=ctx.config.model, seed=seed)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rla.pipeline import StageContext
+from rla.pipeline import StageContext, implementation
 from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.manifest import digest, read_json
 from rla.training.checkpoints import finished_checkpoint
-from rla.training.warm_start import given_examples, needs_agent, warm_start_model
+from rla.training.warm_start import warm_start_model
 
 # The parameters that each model depends on: if parameters of the judge change, the policy stays.
 SHARED = (
@@ -16,7 +16,7 @@ SHARED = (
     *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
 )
 SECTIONS = {
-    "policy": (*SHARED, "warm_start.expert", "warm_start.policy", "warm_start.conversations"),
+    "policy": (*SHARED, *(f"warm_start.{key}" for key in ("expert", "policy", "conversations"))),
     "rm": (
         *SHARED,
         *("judge.enabled", "judge.server.model", "judge.prompt"),
@@ -25,30 +25,27 @@ SECTIONS = {
 }
 
 
-def asked_as(ctx: StageContext, option: str) -> str:
-    """Further dependencies of a model: its adapter, and the view of the episode if prompts show a window."""
-    lora = ctx.config.taught_by_adapter(option)
-    kind = "" if lora is None else lora.adapter
-    if not needs_agent(ctx):
-        return kind
-    shown = f"{ctx.config.policy.history} {ctx.config.policy.images}" if option == "policy" else ctx.config.judge.images
-    return f"{shown}{kind}"
-
-
 def run(ctx: StageContext) -> dict[str, Any]:
     """Write the checkpoints of iteration 0. Models without a warm start are carried over unchanged."""
     tasks_folder = pool_of(ctx, "tasks")
+    warm, files, given = ctx.config.warm_start, (), None
+    if warm.conversations and warm.enabled:
+        files, given = implementation("warm_start.conversations")(ctx)
     summary: dict[str, Any] = {}
-    given = given_examples(ctx)
     for option in ("policy", "rm"):
+        of_policy, lora = option == "policy", ctx.config.taught_by_adapter(option)
         model = policy_of(ctx, f"init-{option}", option)
-        if option == "rm" and ctx.config.warm_start.reward_from_policy:
+        if not of_policy and warm.reward_from_policy:
             model = ctx.path("policy")
-        learnt = given.files if option == "policy" and given is not None else ()
-        made_from = origin(ctx, [tasks_folder, model, *learnt], sections=SECTIONS[option], also=asked_as(ctx, option))
+        inputs = [tasks_folder, model, *(files if of_policy else ())]
+        policy, judge = ctx.config.policy, ctx.config.judge
+        shown = f"{policy.history} {policy.images}" if of_policy else str(judge.images)  # of an episode
+        also = shown if lora is None else f"{shown} {lora.adapter}"
+        made_from = origin(ctx, inputs, sections=SECTIONS[option], also=also)
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
         if not finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders):
-            warm_start_model(ctx, option, model=model, out=out, tasks_folder=tasks_folder, marker=marker, given=given)
+            told = given if of_policy else None
+            warm_start_model(ctx, option, model=model, out=out, tasks_folder=tasks_folder, marker=marker, given=told)
         summary[option] = {"folder": str(out), "digest": digest(out), **read_json(out / "metrics.json")}
     return summary

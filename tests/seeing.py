@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
 import random
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from PIL import Image
 
-from rla.config.sections import ModelConfig, VisionConfig
-from rla.models.init import new_tokenizer
-from rla.pictures.new_model import fill_vision_model
+from rla.config.sections import ModelConfig
+from rla.models.init import init_model, text_sizes
 
+CONTROL = {
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+}
+TEMPLATE = (
+    "{% for message in messages %}{{ '<' + message['role'] + '>' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<|vision_start|><|image_pad|><|vision_end|>{% endif %}"
+    "{% endfor %}{% endif %}{{ '<end>' }}{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
 KINDS = ("qwen2.5-vl", "qwen3-vl")
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 60, 220)}
 WORDS = ("which colour is it ? go now look", *COLOURS)
@@ -36,15 +50,60 @@ def noise_png(seed: str, *, side: int) -> bytes:
     return sink.getvalue()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeeingModel:
+    """`model.architecture: seeing`: an untrained vision-language model."""
+
+    kind: str = "qwen3-vl"
+    hidden_size: int = 16  # of the vision encoder, as all that follow
+    heads: int = 2
+    patch_size: int = 4
+    most_tokens: int = 64
+
+    def fill_model(self, folder: Path, *, tokenizer: Any, config: ModelConfig, seed: int) -> None:
+        import torch
+        import transformers
+
+        tokenizer.add_special_tokens(
+            {"additional_special_tokens": list(CONTROL.values())}, replace_extra_special_tokens=False
+        )
+        tokenizer.chat_template = TEMPLATE
+        text = text_sizes(tokenizer, config)
+        half = text["head_dim"] // 2
+        text["rope_parameters"]["mrope_section"] = [half - 2 * (half // 3), half // 3, half // 3]
+        vision = {
+            "depth": 2,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": 2 * self.hidden_size,
+            "num_heads": self.heads,
+            "patch_size": self.patch_size,
+            "out_hidden_size": config.hidden_size,
+        }
+        if self.kind == "qwen3-vl":
+            name, own = "Qwen3VL", {"num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
+            text["rope_parameters"]["mrope_interleaved"] = True
+        else:
+            name, own = "Qwen2_5_VL", {"window_size": 8 * self.patch_size, "fullatt_block_indexes": [1]}
+            del text["head_dim"]
+        ids = {key: int(tokenizer.convert_tokens_to_ids(token)) for key, token in CONTROL.items()}
+        settings = getattr(transformers, f"{name}Config")(
+            text_config=text, vision_config=vision | own, tie_word_embeddings=True, **ids
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            getattr(transformers, f"{name}ForConditionalGeneration")(settings).float().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        side = 2 * self.patch_size
+        processor = {
+            "patch_size": self.patch_size,
+            "size": {"shortest_edge": side**2, "longest_edge": self.most_tokens * side**2},
+        }
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+
+
 def small_config(kind: str, *, context: int = 256) -> ModelConfig:
-    return ModelConfig(
-        hidden_size=32,
-        layers=2,
-        heads=2,
-        intermediate_size=48,
-        context=context,
-        vision=VisionConfig(kind=kind, hidden_size=16, layers=2, heads=2, patch_size=4, most_tokens=64),
-    )
+    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48}
+    return ModelConfig(**sizes, context=context, own=SeeingModel(kind=kind))
 
 
 @lru_cache
@@ -55,6 +114,5 @@ def small_model(kind: str) -> Path:
 
 def new_vision_model(folder: Path, config: ModelConfig) -> Path:
     folder.mkdir(parents=True)
-    tokenizer = new_tokenizer(WORDS, context=config.context, exact=False)
-    fill_vision_model(folder, tokenizer=tokenizer, config=config, seed=3)
+    init_model(folder, texts=WORDS, config=config, seed=3)
     return folder

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from unittest.mock import patch
 
-from rla.config import Config
+from rla.config import Config, load
 from rla.envs import registry
 from rla.envs.authoring import label_through, play_through, root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.protocols import Demonstration, JudgePrompt, Labelled, PolicyPrompt
+from rla.plugins import registered
 from rla.store.records import Task
 from tests.seeing import COLOURS, noise_png, png_of
 
@@ -25,7 +26,7 @@ env: {name: squares, max_steps: 3}
 tasks: {train_scenes: 6, test_scenes: 3, tasks_per_scene: 1}
 model:
   {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 256,
-   vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 4, most_tokens: 64}}
+   architecture: seeing}
 launch: {threads: 1}
 generator: {context: 256, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 8, temperature: 1.0}
@@ -129,8 +130,12 @@ class Squares:
 
 @contextmanager
 def squares_installed() -> Iterator[None]:
-    """The environment among the built-in ones."""
-    with patch.dict(
-        registry.BUILTIN, {NAME: EntryPoint(name=NAME, value="tests.squares:Squares", group=registry.GROUP)}
-    ):
+    """The environment among the built-in ones, and `seeing` among the architectures."""
+    environment = EntryPoint(name=NAME, value="tests.squares:Squares", group=registry.GROUP)
+    seeing = EntryPoint(name="seeing", value="tests.seeing:SeeingModel", group=load.MODELS)
+
+    def with_seeing(group: str) -> dict[str, EntryPoint]:
+        return registered(group) | ({"seeing": seeing} if group == load.MODELS else {})
+
+    with patch.dict(registry.BUILTIN, {NAME: environment}), patch.object(load, "registered", with_seeing):
         yield

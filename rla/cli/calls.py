@@ -37,7 +37,7 @@ from rla.config import Config, resolved
 from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
-from rla.models.verifying import origin_record
+from rla.models.checkpoint import ORIGIN as MODEL_ORIGIN
 from rla.pipeline import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.origins import ORIGIN
@@ -372,7 +372,7 @@ def stamps_of(ctx: StageContext) -> Stamps:
 def _origin_digits(ctx: StageContext) -> str | None:
     """16 hex digits that change with the origin of the stage's outputs; None if they do not record it."""
     places = [path for option, _ in ctx.spec.writes if (path := ctx.path(option)).is_dir()]
-    records = [output_origin(path) or optional_json(origin_record(path)) for path in places]
+    records = [output_origin(path) or optional_json(path / MODEL_ORIGIN) for path in places]
     known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
 

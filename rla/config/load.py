@@ -11,6 +11,9 @@ Packages add parameters of their own. They register them in their pyproject.toml
     [project.entry-points."rla.launchers"]
     farm = "rla_farm.launching:FarmLauncher"
 
+    [project.entry-points."rla.models"]
+    farm = "rla_farm.models:FarmModel"
+
 A section is used like one of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
 `StageSpec.sections`.
@@ -20,9 +23,10 @@ A section is used like one of the core, in a params file (`harvest.size: 3`) and
 | `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
 | `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
 | `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.PoolBackend` |
+| `model.architecture: farm` | `FarmModel` | `model.own` | `rla.models.init.OwnModel` |
 
-Outputs depend on none of these keys but the engine that computes (`OwnEngine.engine`). The methods of these dataclasses
-do the work. A launcher may have one class only.
+Outputs depend on none of these keys but the last row's, and the engine that computes (`OwnEngine.engine`). The methods
+of these dataclasses do the work. A launcher may have one class only.
 
 The fields of a dataclass are the keys, with defaults and bounds (`rla.config.schema.ranged`). A ValueError or UserError
 in `__post_init__` refuses combinations of fields; its text continues the name of the section.
@@ -466,7 +470,7 @@ def web_address(text: str) -> SplitResult | None:
     return parts if usable else None
 
 
-SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
+SECTIONS, ENGINES, LAUNCHERS, MODELS = "rla.sections", "rla.engines", "rla.launchers", "rla.models"
 BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
 
 
@@ -506,13 +510,14 @@ OWN = (
     ("generator", "backend", ENGINES, BUILTIN, ""),
     ("pool", "backend", LAUNCHERS, ("local",), "Pool"),
     ("launch", "training", LAUNCHERS, (None,), "Training"),
+    ("model", "architecture", MODELS, ("qwen3",), ""),
 )
 
 
 def _with_own_parameters(config: Config, *, where: str) -> Config:
-    """`config` with `own` of generator, launch and pool as instances of the dataclasses of their packages, or None for
-    implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and for
-    unknown keys.
+    """`config` with `own` of generator, launch, pool and model as instances of the dataclasses of their packages, or
+    None for implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and
+    for unknown keys.
     """
     changes = {}
     for section, key, group, builtin, role in OWN:

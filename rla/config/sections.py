@@ -25,23 +25,6 @@ from rla.config.training import JudgeTrainConfig, TrainConfig, WarmStartConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisionConfig:
-    """The vision tower of a small new model; `kind: none`: it reads texts alone."""
-
-    # architecture of transformers; set it for tasks with pictures
-    kind: Literal["none", "qwen2.5-vl", "qwen3-vl"] = "none"
-    # width of the tower; raise it if a larger model still misreads pictures
-    hidden_size: int = ranged(64, least=8, most=65536)
-    layers: int = ranged(4, least=1, most=1024)  # blocks of the tower; as for hidden_size
-    # attention heads of the tower; hidden_size must be a multiple of 4 * heads
-    heads: int = ranged(4, least=1, most=1024)
-    # pixels; a token stands for 2 x 2 patches. Lower it if details are smaller than that
-    patch_size: int = ranged(14, least=2, most=256)
-    # of a picture; larger ones are scaled down. Lower it to save memory and context
-    most_tokens: int = ranged(256, least=1, most=1 << 16)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeServerConfig:
     """A chat server that judges in place of the reward model if `url` and `model` are set. Its votes train no model."""
 
@@ -175,7 +158,9 @@ class ModelConfig:
     # of the feed-forward layers; two to four times hidden_size
     intermediate_size: int = ranged(256, least=1, most=1048576)
     context: int = ranged(1024, least=2, most=MOST_CONTEXT)  # tokens that it can hold; at least generator.context
-    vision: VisionConfig = field(default_factory=VisionConfig)  # a tower for pictures
+    # qwen3, or one of an installed package; set it if a new model is to see pictures (`docs/guide/pictures.md`)
+    architecture: str = "qwen3"
+    own: Any = None  # parameters of an architecture that a package brings
 
 
 LoraRank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # vLLM's MaxLoRARanks

@@ -47,8 +47,8 @@ def make_generator(
     UserError if the model or the backend's package is missing. Must not be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
+    from rla.models.checkpoint import named_content, verify_model
     from rla.models.load import load_tokenizer
-    from rla.models.verifying import named_content, verify_model
 
     verify_model(model, weights=False)  # a remote engine verifies the weights that it reads
     tokenizer = load_tokenizer(model)
@@ -88,8 +88,7 @@ def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str,
     """
     if checkpoint is None or config.backend not in ("vllm", "transformers"):
         return {}
-    from rla.models.checkpoint import model_folder
-    from rla.models.verifying import named_content, verify_model
+    from rla.models.checkpoint import model_folder, named_content, verify_model
 
     model = model_folder(checkpoint)
     verify_model(model)

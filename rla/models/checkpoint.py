@@ -1,4 +1,4 @@
-"""Checkpoint folders, and the adapters and bases of LoRA checkpoints.
+"""Checkpoint folders, the adapters and bases of LoRA checkpoints, and the check that their files are unchanged.
 
     model/             an ordinary Hugging Face folder with the tokenizer and weights of the configured dtype
     state/             the train state (`rla.training.checkpoints`) and `reference.safetensors`, the initial weights
@@ -6,13 +6,13 @@
     metrics.json       the metrics of the stage that made it
     metrics.jsonl      the metrics of each of its updates
     checkpoint.json    counts and digest; a folder without it is not a checkpoint
-    files.json         size and SHA-256 of every file of the three folders (`rla.models.verifying`)
+    files.json         size and SHA-256 of every file of the three folders, compared before they are read
     pruned.json        the parts that were removed to save space (`pruned_parts`)
 
 With LoRA, `model/base.json` names the base, whose weights are stored once for the whole run:
 
     base               the model folder with the base's weights, where the run started; relative within the run's folder
-    files              size and SHA-256 of those weights (`rla.models.verifying` compares them)
+    files              size and SHA-256 of those weights
     adapter            the adapter's digest, so that equal folders are equal models
 
 `rla.models.load` adds both up, W + alpha / rank B A. An engine may load the base and take adapters by request
@@ -20,7 +20,8 @@ With LoRA, `model/base.json` names the base, whose weights are stored once for t
 
 A checkpoint is written to a temporary folder and renamed, so it exists completely or not at all. A plain Hugging Face
 folder (or hub id) can be used as a checkpoint: it is the start of a run, and its own weights are the reference. Its
-files must be regular files of plausible size.
+files must be regular files of plausible size. One of `rla init-model` records sizes and digests in `.origin.json` (of
+the linked files if it consists of links); any other plain folder is read unchecked.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import hashlib
 import json
 import os
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,34 +40,33 @@ from rla.errors import UserError
 from rla.store.atomic import bring_back
 from rla.store.layout import making_call
 from rla.store.manifest import (
+    FILES,
     KEY,
     MIB,
     Records,
+    below,
+    joint_digest,
     optional_json,
     read_json,
     read_records,
     read_regular,
+    record_files,
     refuse_irregular,
     refuse_other_version,
+    verify_recorded,
 )
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MAX_BYTES = (  # of files that are read whole, by the first matching pattern; the largest vocabularies take 35 MiB
-    ("*.index.json", 64 * MIB),
-    ("tokenizer.json", 64 * MIB),
-    ("vocab.*", 64 * MIB),
-    ("merges.txt", 64 * MIB),
-    ("*.model", 64 * MIB),
-    ("*.json", 16 * MIB),
-    ("*.jinja", MIB),
-    ("*.txt", 64 * MIB),
-)
+READ_WHOLE = ("*.json", "*.jinja", "*.txt", "*.model", "vocab.*")
+MAX_BYTES = 64 * MIB  # of files that are read whole; the largest vocabularies take 35 MiB
 MANIFEST, METRICS, HISTORY, PRUNED = "checkpoint.json", "metrics.json", "metrics.jsonl", "pruned.json"
 STATE, MODEL, ADAPTER = "state", "model", "adapter"
 PARTS = (STATE, MODEL, ADAPTER)  # folders that may be removed to save space; record and metrics always stay
 REFERENCE = "reference"
+ORIGIN = ".origin.json"  # in a model folder of `rla init-model`: its origin, and size and SHA-256 of its files
+REMAKE = "call `rla init-model --overwrite`"
 BASE = "base.json"  # in model/: the weights that an adapter applies to
 VERSION = "rla"  # key of the record: the version that wrote it
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
@@ -79,7 +80,7 @@ def check_model_folder(folder: Path) -> None:
     """Raises UserError for a pipe or a device among the files of a model, and for files of implausible size."""
     for path in sorted(folder.iterdir()):
         if path.exists():  # not a dangling link
-            refuse_irregular(path, next((most for name, most in MAX_BYTES if fnmatch(path.name, name)), None))
+            refuse_irregular(path, MAX_BYTES if any(fnmatch(path.name, name) for name in READ_WHOLE) else None)
 
 
 def has_weights(name: str) -> bool:
@@ -186,7 +187,7 @@ def write_base(model: Path, base: AdapterBase, *, place: Path, adapter: Path) ->
     """
     folder, place = base.folder.resolve(), place.resolve()
     named = os.path.relpath(folder, place) if folder.is_relative_to(place.parent.parent.parent) else str(folder)
-    content = {"base": named, "adapter": adapter_in(adapter).digest, KEY: dict(base.files)}
+    content = {"base": named, "adapter": _adapter_in(adapter).digest, KEY: dict(base.files)}
     (model / BASE).write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -202,16 +203,17 @@ def parts_of(model: Path | str) -> Parts:
     for name in base.files:
         if not (base.folder / name).is_file():
             raise UserError(f"{base.folder / name}: missing; {folder.parent} {OVER}")
-    adapter = adapter_in(folder.parent / ADAPTER)
+    adapter = _adapter_in(folder.parent / ADAPTER)
     return Parts(base=base.folder, weights=tuple(base.folder / name for name in sorted(base.files)), adapter=adapter)
 
 
-def adapter_in(folder: Path) -> Adapter:
+def _adapter_in(folder: Path) -> Adapter:
     """The adapter of a folder. Raises UserError if it cannot be read."""
     try:
         settings = json.loads(read_regular(folder / ADAPTER_SETTINGS))
         rank, scale = int(settings["r"]), float(settings["lora_alpha"]) / int(settings["r"])
-        digest = hashlib.sha256(_decisive(settings))
+        deciding = {key: sorted(one) if isinstance(one := settings.get(key), list) else one for key in DECIDING}
+        digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode())
         with (folder / ADAPTER_WEIGHTS).open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
@@ -219,13 +221,6 @@ def adapter_in(folder: Path) -> Adapter:
             f"{folder}: not a readable adapter ({type(error).__name__}: {error}); run {making_call(folder)} again"
         ) from error
     return Adapter(folder=folder, digest=digest.hexdigest(), rank=rank, scale=scale)
-
-
-def _decisive(settings: dict[str, Any]) -> bytes:
-    kept = {key: settings.get(key) for key in DECIDING}
-    if isinstance(kept["target_modules"], list):
-        kept["target_modules"] = sorted(kept["target_modules"])
-    return json.dumps(kept, sort_keys=True).encode()
 
 
 def add_adapter(model: PreTrainedModel, adapter: Adapter) -> None:
@@ -272,3 +267,68 @@ def _remaking(checkpoint: Path) -> str:
     if first < last:
         command = f"for i in $(seq {first} {last}); do {command} || break; done"
     return f", or make it again with `{command}`"
+
+
+def checkpoint_around(model: Path | str) -> Path | None:
+    """The checkpoint whose `model/` folder this is."""
+    folder = Path(model)
+    return folder.parent if folder.name == MODEL and (folder.parent / MANIFEST).is_file() else None
+
+
+def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 by path in the checkpoint. Raises UserError if they are missing."""
+    found = read_records(checkpoint / FILES)
+    if found is None:
+        raise UserError(f"{checkpoint / FILES}: missing, so its files cannot be verified; {_train_again(checkpoint)}")
+    return found
+
+
+def _train_again(checkpoint: Path) -> str:
+    """The remedy for a damaged checkpoint."""
+    return f"remove its checkpoint and call {making_call(checkpoint)} again, or take another checkpoint"
+
+
+def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
+    """Size and SHA-256 by path in the model folder, None if nothing was recorded."""
+    checkpoint = checkpoint_around(model)
+    if checkpoint is None:
+        return read_records(Path(model) / ORIGIN)
+    return {name: dict(one) for name, one in below(checkpoint_records(checkpoint), MODEL).items()}
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of a model folder's files, which are read only if nothing was recorded."""
+    return joint_digest(model_records(folder) or record_files(folder))
+
+
+def named_content(model: Path | str) -> str:
+    """Identifies a model folder and its recorded contents: a change of either gives another text."""
+    checkpoint = checkpoint_around(model)
+    records = model_records(model) if checkpoint is None else checkpoint_records(checkpoint)
+    return f"{Path(model).resolve()} {joint_digest(records or {})}"
+
+
+def verify_model(
+    model: Path | str,
+    parts: Collection[str] = (MODEL, ADAPTER),
+    *,
+    weights: bool = True,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Raises UserError if a file of a model changed: of these parts of its checkpoint and the base of its adapter, or
+    of a plain folder. Without `weights`, only configuration and tokenizer count. `share` (rank, world): of the files,
+    each rank digests its own.
+    """
+    checkpoint, base = checkpoint_around(model), base_of(model)
+
+    def wanted(name: str) -> bool:
+        return (checkpoint is None or name.partition("/")[0] in parts) and (weights or not has_weights(name))
+
+    if checkpoint is not None:
+        records, remedy = checkpoint_records(checkpoint), _train_again(checkpoint)
+        verify_recorded(checkpoint, records, remedy=remedy, wanted=wanted, share=share)
+    elif (found := model_records(model)) is not None:
+        verify_recorded(Path(model), found, remedy=REMAKE, wanted=wanted, share=share)
+    if checkpoint is not None and base is not None and weights:
+        own, remedy = base.files.__contains__, f"{checkpoint} {OVER}"
+        verify_recorded(base.folder, base.files, remedy=remedy, wanted=own, share=share)

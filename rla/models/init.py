@@ -1,10 +1,11 @@
-"""A small new language model (Qwen3 architecture) with its own tokenizer, as a Hugging Face folder.
+"""The models that a run starts from: links to the files of a model that exists, or a small new language model (Qwen3
+architecture) with its own tokenizer. Both are Hugging Face folders with a record of their origin.
 
-`build_tokenizer` learns words from an environment's texts. Text is lower-cased and split into fixed phrases that the
+`word_tokenizer` learns words from an environment's texts. Text is lower-cased and split into fixed phrases that the
 environment names, "in/on", words, numbers and single punctuation marks; a command such as "put mug 1 in/on desk 2"
 decodes to itself. Numbers 0 to 99 always have their own token.
 
-`build_exact_tokenizer` works on bytes, so decoding returns every text unchanged. Text is split into words with the
+An exact tokenizer works on bytes, so decoding returns every text unchanged. Text is split into words with the
 space before them, numbers, line ends with the following indent, and other characters. Frequent pieces are one token,
 others fall back to bytes. Numbers of one or two digits are one piece, longer ones are spelled digit by digit, so a
 value has only one spelling.
@@ -14,15 +15,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
-from rla.store.atomic import whole_folder
+from rla.models.checkpoint import ORIGIN, base_of, verify_model
+from rla.models.load import PATTERNS, hub_snapshot, write_merged
+from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
+from rla.store.manifest import KEY, PARAMETERS, read_json, read_records, record_files, sealed, unlike_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -49,6 +54,79 @@ LARGEST = 2048  # pieces that get a token
 OFTEN = 24  # occurrences that a piece needs: what was drawn at random stays letters
 
 
+class OwnModel(Protocol):
+    """An architecture that a package registers in `rla.models`; `config.own` is an instance."""
+
+    def fill_model(self, folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
+        """Write an untrained model, its tokenizer and its other files to an empty folder. Raises UserError."""
+        ...
+
+
+def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:
+    """Ensure that the folder is a complete, unchanged model of this origin; `make` fills an empty folder if it is not.
+
+    With `overwrite`, a model of another origin or with a changed file is replaced once the new one is complete; a
+    folder without a record belongs to somebody else. Raises UserError.
+    """
+    settle(folder)
+    if folder.exists():
+        if not (folder / ORIGIN).is_file():
+            raise UserError(f"{folder}: not made by rla init-model; move it away, or name it in model.policy")
+        try:
+            found = read_json(folder / ORIGIN)
+            if any(found.get(key) != value for key, value in made_from.items() if key != PARAMETERS):
+                unlike = unlike_text(found, made_from)
+                raise UserError(f"{folder}: {unlike}; rerun with --overwrite or choose another folder")
+            verify_model(folder)
+            return
+        except UserError:
+            if not overwrite:
+                raise
+        refuse_unlike(folder, _recorded_file(folder))
+    with building(folder) as partial:
+        make(partial)
+        write_json(partial / ORIGIN, sealed({**made_from, KEY: record_files(partial)}))
+        take_place(partial, folder, _recorded_file(folder))
+
+
+def _recorded_file(folder: Path) -> Callable[[Path], bool]:
+    """Whether a path below `folder` is one that it records or, if its record is damaged, a file of a model."""
+    recorded = None
+    with suppress(UserError):
+        recorded = read_records(folder / ORIGIN)
+
+    def ours(path: Path) -> bool:
+        if recorded is not None:
+            return path.as_posix() in (ORIGIN, *recorded)
+        return (folder / path).is_symlink() or any(path.match(pattern) for pattern in PATTERNS)
+
+    return ours
+
+
+def adopt(source: str, folder: Path, *, key: str) -> None:
+    """Fill an empty folder with links to the files of a local model folder, or of a hub model, which is fetched first.
+    Adapter and base of a LoRA checkpoint are merged into new files.
+
+    Raises UserError that names `key`, the parameter with the value `source`.
+    """
+    found = Path(source).expanduser()
+    if not found.is_dir():
+        if source.startswith((".", "/", "~", "models/")) or source.count("/") > 1:
+            raise UserError(
+                f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id, or make the folder "
+                "first (docs/guide/install.md)"
+            )
+        found = hub_snapshot(source, key=key)
+    if not (found / "config.json").is_file():
+        raise UserError(f"{key}: {source} has no config.json; give a Hugging Face model folder or a hub id")
+    if base_of(found) is not None:
+        verify_model(found)
+        write_merged(found, folder, dtype="float32")
+        return
+    for file in sorted(entry for entry in found.iterdir() if entry.is_file() and not entry.name.startswith(".")):
+        (folder / file.name).symlink_to(file.resolve())
+
+
 def init_model(
     folder: Path,
     *,
@@ -56,19 +134,18 @@ def init_model(
     config: ModelConfig,
     seed: int,
     phrases: Sequence[str] = (),
+    written: Iterable[str] = (),
     exact: bool = False,
 ) -> None:
-    """Write an untrained fp32 text model and a tokenizer that covers `texts`; the same seed gives the same weights.
+    """Write an untrained fp32 model and its tokenizer (`new_tokenizer`); the same seed gives the same weights.
 
-    The folder appears complete or not at all. Raises UserError if it exists, or if the sizes do not fit together.
+    Raises UserError if the sizes do not fit together.
     """
-    with whole_folder(folder) as partial:
-        tokenizer = new_tokenizer(texts, phrases=phrases, exact=exact, context=config.context)
-        fill_model(partial, tokenizer=tokenizer, config=config, seed=seed)
-
-
-def fill_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
-    """Write `new_model` and its tokenizer to an empty folder."""
+    tokenizer = new_tokenizer(texts, phrases=phrases, written=written, exact=exact, context=config.context)
+    own: OwnModel | None = config.own
+    if own is not None:
+        own.fill_model(folder, tokenizer=tokenizer, config=config, seed=seed)
+        return
     new_model(tokenizer, config=config, seed=seed).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -113,26 +190,36 @@ def text_sizes(tokenizer: PreTrainedTokenizerFast, config: ModelConfig) -> dict[
 
 
 def new_tokenizer(
-    texts: Iterable[str], *, context: int, phrases: Sequence[str] = (), written: Iterable[str] = (), exact: bool
+    texts: Iterable[str],
+    *,
+    context: int,
+    phrases: Sequence[str] = (),
+    written: Iterable[str] = (),
+    exact: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer of a new model. `written` are texts it must also cover without changing how it splits `texts`. An
-    exact one covers every text and ignores `phrases` and `written`.
+    """The tokenizer of a new model, whose longest sequence has `context` tokens: `word_tokenizer` or, if it is to be
+    `exact`, one whose `decode` undoes its `encode` for every text, and which ignores `phrases` and `written`.
     """
-    if exact:
-        return build_exact_tokenizer(texts, context=context)
-    return build_tokenizer(texts, context=context, phrases=phrases, written=written)
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=_exact_tokenizer(texts) if exact else word_tokenizer(texts, phrases=phrases, written=written),
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=END,
+        additional_special_tokens=list(ROLES),
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=context,
+        clean_up_tokenization_spaces=False,
+        **({} if exact else {"unk_token": UNKNOWN}),
+    )
 
 
-def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
-    """Splits phrases first, longest first, so that an environment's set phrases cost one token each."""
-    ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
-    fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
-    return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
+def word_tokenizer(texts: Iterable[str], *, phrases: Sequence[str] = (), written: Iterable[str] = ()) -> Tokenizer:
+    """A tokenizer that covers `texts` and `written`. Each of `phrases` becomes a single token.
 
-
-def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = (), written: Iterable[str] = ()) -> list[str]:
-    """Special tokens, numbers, then the texts' other pieces by frequency, ties by spelling. Pieces that only `written`
-    contains come last.
+    Its vocabulary: special tokens, numbers, the texts' other pieces by frequency, ties by spelling, and the pieces that
+    only `written` contains, which must not change how the texts are encoded.
     """
     normalizer, splitter = _splitter(phrases)
     counts: Counter[str] = Counter()
@@ -146,64 +233,33 @@ def learnt_vocabulary(texts: Iterable[str], phrases: Sequence[str] = (), written
     known = frozenset(fixed)
     learnt = sorted((piece for piece in counts if piece not in known), key=lambda piece: (-counts[piece], piece))
     pieces = {piece for text in written for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
-    return fixed + learnt + sorted(pieces - known - counts.keys())
-
-
-def build_tokenizer(
-    texts: Iterable[str], *, context: int, phrases: Sequence[str] = (), written: Iterable[str] = ()
-) -> PreTrainedTokenizerFast:
-    """`word_tokenizer` for a chat; `context` is its model's longest sequence in tokens."""
-    return _in_chat(word_tokenizer(texts, phrases=phrases, written=written), context=context, unk_token=UNKNOWN)
-
-
-def word_tokenizer(texts: Iterable[str], *, phrases: Sequence[str] = (), written: Iterable[str] = ()) -> Tokenizer:
-    """A tokenizer that covers `texts` and `written`. Each of `phrases` becomes a single token."""
-    words = learnt_vocabulary(texts, phrases, written)
+    words = fixed + learnt + sorted(pieces - known - counts.keys())
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
-    backend.normalizer, backend.pre_tokenizer = _splitter(phrases)
+    backend.normalizer, backend.pre_tokenizer = normalizer, splitter
     attach = [decoders.Replace(f" {mark}", mark) for mark in (":", ";")]  # cleanup knows . , ? ! only
     backend.decoder = decoders.Sequence([decoders.WordPiece(prefix="##", cleanup=True), *attach])
     return backend
 
 
-def _in_chat(backend: Tokenizer, *, context: int, **tokens: str) -> PreTrainedTokenizerFast:
-    """`backend` with control tokens and a chat template; `tokens` are further special tokens by role."""
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=END,
-        additional_special_tokens=list(ROLES),
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=context,
-        clean_up_tokenization_spaces=False,
-        **tokens,
-    )
+def _splitter(phrases: Sequence[str]) -> tuple[normalizers.Normalizer, pre_tokenizers.PreTokenizer]:
+    """Splits phrases first, longest first, so that an environment's set phrases cost one token each."""
+    ordered = sorted({phrase.lower() for phrase in phrases}, key=lambda phrase: (-len(phrase), phrase))
+    fixed = "".join(rf"{re.escape(phrase)}(?![\p{{L}}\p{{N}}])|" for phrase in ordered)
+    return normalizers.Lowercase(), pre_tokenizers.Split(Regex(fixed + WORDS), behavior="removed", invert=True)
 
 
-def build_exact_tokenizer(texts: Iterable[str], *, context: int) -> PreTrainedTokenizerFast:
-    """A tokenizer whose `decode` undoes its `encode`; `context` is its model's longest sequence in tokens."""
-    backend = Tokenizer(_pieces(texts))
-    backend.pre_tokenizer = _exact_splitter()
-    backend.decoder = decoders.ByteLevel()
-    return _in_chat(backend, context=context)
-
-
-def _exact_splitter() -> pre_tokenizers.PreTokenizer:
+def _exact_tokenizer(texts: Iterable[str]) -> Tokenizer:
+    """Its vocabulary: bytes, numbers, then the pieces by frequency, ties by spelling. Other pieces become bytes."""
     whole = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
-    return pre_tokenizers.Sequence([whole, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-def _pieces(texts: Iterable[str]) -> models.BPE:
-    """Bytes, then the pieces by frequency, ties by spelling; an unknown piece becomes its bytes."""
+    splitter = pre_tokenizers.Sequence([whole, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     counts: Counter[str] = Counter()
-    splitter = _exact_splitter()
     for text in texts:
         counts.update(piece for piece, _ in splitter.pre_tokenize_str(text))
     often = sorted((piece for piece, count in counts.items() if count >= OFTEN), key=lambda p: (-counts[p], p))
     fixed = [*(name for name in SPECIAL if name != UNKNOWN), *sorted(pre_tokenizers.ByteLevel.alphabet())]
     numbers = [str(number) for number in range(MAX_NUMBER + 1)]
     known = dict.fromkeys([*fixed, *numbers, *often[:LARGEST]])
-    return models.BPE(vocab={name: index for index, name in enumerate(known)}, merges=[], ignore_merges=True)
+    vocabulary = {name: index for index, name in enumerate(known)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    backend.pre_tokenizer, backend.decoder = splitter, decoders.ByteLevel()
+    return backend

@@ -3,9 +3,8 @@
 A missing file is a UserError that names the folder and the remedy, in place of a library's stack trace.
 
 A tokenizer's fingerprint tells which tokenizer made some token ids. It covers vocabulary, merges, normalizer,
-pre-tokenizer, added tokens and chat template: equal fingerprints turn text into the same ids and back. It ignores
-everything that changes when a tokenizer is merely saved again: the order of keys, the notation of merges, which file
-holds template or added tokens, padding and truncation.
+pre-tokenizer, added tokens and chat template, and ignores everything that changes when a tokenizer is merely saved
+again: the order of keys, the notation of merges, which file holds template or added tokens, padding and truncation.
 """
 
 from __future__ import annotations
@@ -14,26 +13,33 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from rla.errors import UserError
-from rla.models.checkpoint import BASE, add_adapter, base_of, check_model_folder, has_weights, parts_of
+from rla.models.checkpoint import (
+    BASE,
+    AdapterBase,
+    add_adapter,
+    base_of,
+    check_model_folder,
+    has_weights,
+    model_records,
+    parts_of,
+)
 from rla.store.layout import making_call
-from rla.store.manifest import MANIFEST
+from rla.store.manifest import MANIFEST, record_files
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 WEIGHT_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*")
 GENERATION = "generation_config.json"
-# The files of tokenizers without tokenizer.json, which a fingerprint compares as they are.
-SLOW_TOKENIZER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt")
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # files of a hub repository that loading needs
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 
@@ -41,16 +47,16 @@ GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub id. Raises UserError if there is none or it has no chat template."""
     folder = folder_of(source)
-    if folder is not None:
-        if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-            raise UserError(f"{folder}: no tokenizer files; save the tokenizer beside the weights")
-        with loadable(source):
-            tokenizer = _load_local_tokenizer(folder)
-    else:
-        from transformers import AutoTokenizer
-
-        with loadable(source):
-            tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+    if folder is not None and not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise UserError(f"{folder}: no tokenizer files; save the tokenizer beside the weights")
+    with loadable(source):
+        settings: Any = {} if folder is None else model_json(folder, "tokenizer_config.json")
+        generic = settings.get("tokenizer_class") in GENERIC_TOKENIZERS
+        if folder is not None and generic and (folder / "tokenizer.json").is_file():
+            from transformers import PreTrainedTokenizerFast as loads  # the imports of AutoTokenizer take 7 s
+        else:
+            from transformers import AutoTokenizer as loads  # type: ignore[assignment]
+        tokenizer: Any = loads.from_pretrained(str(folder or source), trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UserError(
             f"{source}: the tokenizer has no chat template; use an instruct model or add chat_template.jinja"
@@ -137,7 +143,11 @@ def loadable(source: str | Path) -> Iterator[None]:
                 f"{source}: its auto_map names Python code of its own, which rla never runs; use a model that "
                 "transformers implements, or convert it to one"
             ) from None
-        raise UserError(_hub_message(source, error)) from error
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        first = first if isinstance(error, OSError) else f"{type(error).__name__}: {first}"
+        raise UserError(
+            f"{source}: cannot be loaded ({first}); give a local folder or check the id and the network"
+        ) from error
 
 
 def _config_of(source: str | Path) -> Any:
@@ -159,74 +169,77 @@ def load_weights(model: PreTrainedModel, source: str | Path) -> None:
     """
     import torch
 
-    folder = folder_of(source)
-    parts = parts_of(folder or source)
-    files, targets = parts.weights, model.state_dict()
+    targets = model.state_dict()
     with torch.no_grad():
-        with loadable(source):
-            copied = bool(files) and _copy_files(files, targets)
-        if not copied:
-            _copy(load_model(source).state_dict(), targets, source)
-        elif parts.adapter is not None:
-            with loadable(source):
-                add_adapter(model, parts.adapter)
-
-
-def _copy_files(files: Sequence[Path], targets: Mapping[str, torch.Tensor]) -> bool:
-    """Copy tensor by tensor; False if the files name weights differently from the live model."""
-    from safetensors import safe_open
-
-    written = set()
-    for file in files:
-        with safe_open(file, framework="pt") as content:
-            if not set(content.keys()) <= set(targets):
-                return False
-            for name in content.keys():  # noqa: SIM118 - not a mapping
-                _copy({name: content.get_tensor(name)}, targets, file)
-                written.add(targets[name].data_ptr())
-    return all(target.data_ptr() in written for target in targets.values())  # tied weights are stored once
-
-
-def _copy(found: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], source: str | Path) -> None:
-    for name, tensor in found.items():
-        target = targets.get(name)
-        if target is None or target.shape != tensor.shape:
-            raise UserError(f"{source}: {name} {list(tensor.shape)} is not a weight of the model that is loaded")
-        target.copy_(tensor)
+        for name, tensor in load_model(source, dtype=str(model.dtype).removeprefix("torch.")).state_dict().items():
+            target = targets.get(name)
+            if target is None or target.shape != tensor.shape:
+                raise UserError(f"{source}: {name} {list(tensor.shape)} is not a weight of the model that is loaded")
+            target.copy_(tensor)
 
 
 def generation_stops(source: str) -> frozenset[int]:
     """The tokens that end a reply by `generation_config.json` of a model folder or hub id, often more than the
     tokenizer's own. Raises UserError if the file is damaged.
     """
-    file = Path(source) / GENERATION if Path(source).is_dir() else _hub_file(source, GENERATION)
-    if file is None or not file.is_file():
+    if not Path(source).is_dir() and not HUB_ID.fullmatch(source):
         return frozenset()
+    found = model_json(source, GENERATION).get("eos_token_id")
+    stops = found if isinstance(found, list) else [] if found is None else [found]
+    if all(type(one) is int and one >= 0 for one in stops):
+        return frozenset(stops)
+    raise UserError(
+        f"{source}: eos_token_id of {GENERATION} must be a token id or a list of them; fetch or write the file again"
+    )
+
+
+def hub_snapshot(source: str, *, key: str) -> Path:
+    """The local snapshot of a hub model."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
-        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        stops = found if isinstance(found, list) else [] if found is None else [found]
-        if all(type(one) is int and one >= 0 for one in stops):
-            return frozenset(stops)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        pass
-    raise UserError(f"{file}: eos_token_id must be a token id or a list of them; fetch or write the file again")
+        return Path(snapshot_download(source, allow_patterns=PATTERNS))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise UserError(
+            f"{key}: {source} is neither a folder nor a hub model that can be fetched "
+            f"({str(error).splitlines()[0]}); give a local folder or check the id and the network"
+        ) from None
 
 
-def _hub_file(source: str, name: str) -> Path | None:
-    """A file of a model on the hub, fetched if necessary; None if `source` is not a hub id or lacks the file."""
-    if not HUB_ID.fullmatch(source):
-        return None
-    from transformers.utils import cached_file
+def base_under(model: Path | str) -> AdapterBase:
+    """The base of an adapter that is trained from this model: the model's base, or else its own weights, which are
+    read only if nothing was recorded of them.
+    """
+    base = base_of(model)
+    if base is not None:
+        return base
+    folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), key="the base of an adapter")
+    records = model_records(folder) or record_files(folder)
+    return AdapterBase(folder=folder, files={name: one for name, one in records.items() if has_weights(name)})
 
-    found = None
-    with suppress(OSError):
-        found = cached_file(
-            source,
-            name,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-    return None if found is None else Path(found)
+
+def model_json(source: str | Path, name: str) -> dict[str, Any]:
+    """A JSON file of a model folder or hub id, which is fetched if necessary; empty if there is none.
+
+    Raises UserError if it is not a JSON object.
+    """
+    folder = folder_of(source)
+    if folder is None:
+        from transformers.utils import cached_file
+
+        optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+        fetched = cached_file(str(source), name, **optional)
+    file = folder / name if folder is not None else None if fetched is None else Path(fetched)
+    if file is None or not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        raise UserError(f"{file}: not valid JSON; fetch or write the file again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: expected a JSON object; fetch or write the file again")
+    return content
 
 
 def folder_of(source: str | Path) -> Path | None:
@@ -241,60 +254,35 @@ def folder_of(source: str | Path) -> Path | None:
     return None
 
 
-def _load_local_tokenizer(folder: Path) -> Any:
-    """Skips AutoTokenizer, whose imports take 7 s, if the generic class will do."""
-    settings = folder / "tokenizer_config.json"
-    name = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
-    if name in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file():
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-def _hub_message(source: str | Path, error: Exception) -> str:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    first = first if isinstance(error, OSError | UserError) else f"{type(error).__name__}: {first}"
-    return f"{source}: cannot be loaded ({first}); give a local folder or check the id and the network"
-
-
 def tokenizer_fingerprint(folder: Path) -> str | None:
-    """16 hex digits; None for a folder without tokenizer files and for a hub id, which is never fetched.
+    """16 hex digits; None for a folder without tokenizer.json and for a hub id, which is never fetched.
 
-    Raises UserError for a file that is not valid JSON.
+    Raises UserError for a file that is not a tokenizer's.
     """
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    backend, settings = (model_json(folder, name) for name in ("tokenizer.json", "tokenizer_config.json"))
+    written = folder / "chat_template.jinja"
+    template = written.read_text(encoding="utf-8") if written.is_file() else settings.get("chat_template")
     try:
-        return _fingerprint(folder)
+        if isinstance(template, list):
+            template = next((one["template"] for one in template if one["name"] == "default"), None)
+        model, settled = backend["model"], settings.get("added_tokens_decoder", {}).items()
+        added = {int(index): str(token["content"]) for index, token in settled}
+        added |= {int(token["id"]): str(token["content"]) for token in backend.get("added_tokens") or []}
+        merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []]
+        defining = {
+            **{key: model.get(key) for key in ("type", "vocab")},
+            "merges": merges,
+            **{key: backend.get(key) for key in ("normalizer", "pre_tokenizer")},
+            "added": sorted(added.items()),
+            "template": None if template is None else str(template).removesuffix("\n"),  # Jinja drops it
+        }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{folder}: its tokenizer's files are not those of a tokenizer ({type(error).__name__}: {error}); save the "
+            f"{folder}: its tokenizer's files are damaged ({type(error).__name__}: {error}); save the "
             "tokenizer into its folder again"
         ) from None
-
-
-def _fingerprint(folder: Path) -> str | None:
-    settings = _json_object(folder / "tokenizer_config.json")
-    backend = _json_object(folder / "tokenizer.json")
-    model = backend.get("model") or {}
-    files = {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        for name in SLOW_TOKENIZER_FILES
-        if not backend and (folder / name).is_file()
-    }
-    if not backend and not files:
-        return None
-    defining = {
-        "files": files,
-        "type": model.get("type"),
-        "vocabulary": model.get("vocab"),
-        "merges": [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or []],
-        "normalizer": backend.get("normalizer"),
-        "pre_tokenizer": backend.get("pre_tokenizer"),
-        "added": sorted(_added_tokens(backend, settings, _json_object(folder / "added_tokens.json")).items()),
-        "template": _template(folder, settings),
-    }
     return hashlib.sha256(json.dumps(defining, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -306,35 +294,6 @@ def refuse_other_tokenizer(folder: Path, *, recorded: str | None, shard: Path) -
     found = tokenizer_fingerprint(folder)
     if recorded is not None and found is not None and found != recorded:
         raise UserError(
-            f"{shard / MANIFEST}: its token ids were made with another tokenizer ({recorded}) than that of "
-            f"{folder} ({found}); train the checkpoint that made the shard, or make the shard again with this one"
+            f"{shard / MANIFEST}: its token ids were made with another tokenizer ({recorded}) than "
+            f"{folder} has ({found}); train the checkpoint that made the shard, or make the shard again with this one"
         )
-
-
-def _added_tokens(backend: dict[str, Any], settings: dict[str, Any], listed: dict[str, Any]) -> dict[int, str]:
-    """id -> text, from whichever of the three files has them."""
-    added = {int(index): str(text) for text, index in listed.items()}
-    added |= {int(index): str(token["content"]) for index, token in settings.get("added_tokens_decoder", {}).items()}
-    return added | {int(token["id"]): str(token["content"]) for token in backend.get("added_tokens") or []}
-
-
-def _template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The default chat template, from its own file or the settings. Jinja drops a newline at its end."""
-    file = folder / "chat_template.jinja"
-    found = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
-    if isinstance(found, list):
-        found = next((one["template"] for one in found if one["name"] == "default"), None)
-    return None if found is None else str(found).removesuffix("\n")
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    """A JSON object, empty if there is no file."""
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-        raise UserError(f"{file}: not valid JSON; save the tokenizer into its folder again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{file}: expected a JSON object; save the tokenizer into its folder again")
-    return content

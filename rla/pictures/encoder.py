@@ -7,8 +7,8 @@ own.
 A forward pass needs pixel values and rotary positions in addition to token ids (`VisionCollator` for training,
 `VisionPasses` for sampling). Pixel values are made for one pass from the PNG files of its images and dropped after it;
 an image that several sequences of a pass show is encoded once. In training each text has the positions that it would
-have alone: a branch continues from its anchor. The images of a stage are stored once each in an Arrow IPC file and read
-by digest (`StoredImages`).
+have alone: a branch continues from its anchor. The images of a stage are stored once each in a ZIP file and read by
+digest (`StoredImages`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -41,10 +41,9 @@ from rla.store.records import ImageSpan
 ENCODER_ATTENTION = "sdpa"
 KEPT_BYTES = 1 << 28  # of image features that an engine keeps
 ENCODED_AT_ONCE = 16  # images
-IMAGES = pa.schema([("digest", pa.string()), ("png", pa.binary())])
 
 
-class ImageFeatures(NamedTuple):
+class _ImageFeatures(NamedTuple):
     """Of n image tokens: `embeds` (n, H) replaces token embeddings; DeepStack (Qwen3-VL) adds one `deepstack` entry
     (n, H) to the output of each of the first layers.
     """
@@ -56,14 +55,14 @@ class ImageFeatures(NamedTuple):
     def bytes(self) -> int:
         return sum(one.nbytes for one in (self.embeds, *self.deepstack))
 
-    def between(self, low: int, high: int) -> ImageFeatures:
+    def between(self, low: int, high: int) -> _ImageFeatures:
         """Those of the tokens from `low` to `high`."""
-        return ImageFeatures(self.embeds[low:high], tuple(one[low:high] for one in self.deepstack))
+        return _ImageFeatures(self.embeds[low:high], tuple(one[low:high] for one in self.deepstack))
 
 
-def _concatenated(parts: Sequence[ImageFeatures]) -> ImageFeatures:
+def _concatenated(parts: Sequence[_ImageFeatures]) -> _ImageFeatures:
     embeds, layers = zip(*parts, strict=True)
-    return ImageFeatures(torch.cat(embeds), tuple(torch.cat(layer) for layer in zip(*layers, strict=True)))
+    return _ImageFeatures(torch.cat(embeds), tuple(torch.cat(layer) for layer in zip(*layers, strict=True)))
 
 
 def has_vision_encoder(model: PreTrainedModel) -> bool:
@@ -85,14 +84,14 @@ def set_text_attention(model: PreTrainedModel, implementation: str) -> None:
     model.set_attn_implementation(parts)
 
 
-def image_features(model: PreTrainedModel, pixels: Tensor, grids: Tensor) -> list[ImageFeatures]:
+def image_features(model: PreTrainedModel, pixels: Tensor, grids: Tensor) -> list[_ImageFeatures]:
     """The features of each image. `pixels` and `grids` come from `PixelMaker`."""
     device = model.device
     core: Any = model.base_model
     found = core.get_image_features(pixels.to(device), grids.to(device), return_dict=True)
     layers = getattr(found, "deepstack_features", None) or []
     deepstack = list(zip(*layers, strict=True)) if layers else [()] * len(found.pooler_output)
-    return [ImageFeatures(embeds, tuple(more)) for embeds, more in zip(found.pooler_output, deepstack, strict=True)]
+    return [_ImageFeatures(embeds, tuple(more)) for embeds, more in zip(found.pooler_output, deepstack, strict=True)]
 
 
 def _hidden_states(
@@ -101,7 +100,7 @@ def _hidden_states(
     positions: Tensor,
     *,
     image_mask: Tensor,
-    features: ImageFeatures | None,
+    features: _ImageFeatures | None,
     **options: Any,
 ) -> Tensor:
     """Last hidden states (B, L, H). `positions` is (3, B, L); `image_mask` (B, L) is true on image tokens, whose
@@ -146,17 +145,14 @@ class VisionPasses:
     def __init__(self, model: PreTrainedModel, vision: VisionFormat) -> None:
         self._model, self._vision = model, vision
         self._pixels = PixelMaker(vision)
-        self._kept: OrderedDict[str, ImageFeatures] = OrderedDict()  # the ones used last come last
+        self._kept: OrderedDict[str, _ImageFeatures] = OrderedDict()  # the ones used last come last
 
     def prompt(self, ids: Sequence[int], images: Sequence[PlacedImage]) -> VisionPrompt:
         """Raises ValueError if tokens and images do not belong together."""
         check_placed(ids, images, image=self._vision.image)
         grids = []
         for one in images:
-            rows, columns = self._vision.grid(one.png)
-            if rows * columns != one.length:
-                raise ValueError(f"a picture of {rows} x {columns} tokens has {one.length} in the prompt")
-            grids.append((one.start, (rows, columns)))
+            grids.append((one.start, self._vision.grid(one.png, length=one.length)))
         positions, following = rope_positions(len(ids), grids)
         return VisionPrompt(
             images=tuple(images), keys=cache_keys(ids, images), positions=positions, following=following
@@ -189,7 +185,7 @@ class VisionPasses:
         logits[:, list(self._vision.banned)] = -torch.inf
         return logits
 
-    def _features(self, rows: Sequence[tuple[VisionPrompt, int, int]]) -> ImageFeatures:
+    def _features(self, rows: Sequence[tuple[VisionPrompt, int, int]]) -> _ImageFeatures:
         """Of the image tokens in a pass, in order."""
         shown = [
             (one, max(low, one.start) - one.start, min(high, one.end) - one.start)
@@ -200,7 +196,7 @@ class VisionPasses:
         found = self._encoded({one.digest: one for one, _, _ in shown})
         return _concatenated([found[one.digest].between(low, high) for one, low, high in shown])
 
-    def _encoded(self, images: dict[str, PlacedImage]) -> dict[str, ImageFeatures]:
+    def _encoded(self, images: dict[str, PlacedImage]) -> dict[str, _ImageFeatures]:
         found = {digest: self._kept[digest] for digest in images if digest in self._kept}
         for digest in found:
             self._kept.move_to_end(digest)
@@ -261,7 +257,7 @@ class VisionCollator:
         order = []
         for number, (text, start) in enumerate(zip(texts, starts.tolist(), strict=True)):
             row = 0 if packed else number
-            grids = {one: self._grid(one) for one in text.images}
+            grids = {one: self.vision.grid(self._pngs[one.digest], length=one.length) for one in text.images}
             positions[:, row, start : start + text.length] = _rope_positions(text, grids)
             for one in text.images:
                 mask[row, start + one.start : start + one.start + one.length] = True
@@ -275,14 +271,6 @@ class VisionCollator:
             grids=None if grid_sizes is None else grid_sizes.to(device),
             order=tuple(order),
         )
-
-    def _grid(self, image: ImageSpan) -> tuple[int, int]:
-        rows, columns = self.vision.grid(self._pngs[image.digest])
-        if rows * columns != image.length:
-            raise ValueError(
-                f"picture {image.digest[:12]} has {image.length} tokens, and {rows} x {columns} for this model"
-            )
-        return rows, columns
 
     @cached_property
     def _blank(self) -> bytes:
@@ -313,7 +301,7 @@ def _rope_positions(text: VisionText, grids: Mapping[ImageSpan, tuple[int, int]]
 
 def vision_states(model: PreTrainedModel, input_ids: Tensor, inputs: VisionInputs, **options: Any) -> Tensor:
     """Last hidden states (B, L, H) of a vision-language model."""
-    encoded: list[ImageFeatures] = []
+    encoded: list[_ImageFeatures] = []
     if inputs.pixels is not None and inputs.grids is not None:
         encoded = image_features(model, inputs.pixels, inputs.grids)
     features = _concatenated([encoded[number] for number in inputs.order]) if inputs.order else None
@@ -327,32 +315,23 @@ def vision_states(model: PreTrainedModel, input_ids: Tensor, inputs: VisionInput
 
 def write_images(file: Path, images: Iterable[tuple[str, bytes]]) -> None:
     """Write (digest, PNG) pairs as they come, one at a time in memory."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".tmp")
-    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, IMAGES) as writer:
+    with ZipFile(file, "w") as sink:
         for digest, png in images:
-            writer.write_batch(pa.record_batch([[digest], [png]], schema=IMAGES))
-    partial.rename(file)
+            sink.writestr(digest, png)
 
 
 class StoredImages(Mapping[str, bytes]):
     """The PNG files written by `write_images`, by digest."""
 
     def __init__(self, file: Path) -> None:
-        self._map = pa.memory_map(str(file))
-        self._reader = pa.ipc.open_file(self._map)
-        count = self._reader.num_record_batches
-        self._places = {self._reader.get_batch(place)["digest"][0].as_py(): place for place in range(count)}
+        self._file = ZipFile(file)
+        self.close = self._file.close
 
     def __getitem__(self, digest: str) -> bytes:
-        png: bytes = self._reader.get_batch(self._places[digest])["png"][0].as_py()
-        return png
+        return self._file.read(digest)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._file.namelist())
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    def close(self) -> None:
-        self._map.close()
+        return len(self._file.namelist())

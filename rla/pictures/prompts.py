@@ -118,14 +118,13 @@ def parts_message(message: PictureMessage) -> dict[str, Any]:
         "content": [
             {"type": "text", "text": without_placeholders(part)}
             if isinstance(part, str)
-            else {"type": "image_url", "image_url": {"url": _data_url(part.png)}}
+            else {
+                "type": "image_url",
+                "image_url": {"url": f"data:image/png;base64,{base64.b64encode(part.png).decode()}"},
+            }
             for part in message.parts
         ],
     }
-
-
-def _data_url(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def without_placeholders(text: str) -> str:

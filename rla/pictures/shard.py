@@ -7,7 +7,7 @@ Both record the same origin. Readers of trajectories that need no images never o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,6 @@ ORIGIN = ("config_digest", "input_digests", "seed")
 def images_folder(trajectories: Path) -> Path:
     """The images folder of a trajectory shard."""
     return trajectories.with_name(f"{trajectories.name}-images")
-
-
-def image_row(png: bytes, *, digest: str | None = None) -> dict[str, Any]:
-    """The shard row of an image."""
-    width, height = png_size(png)
-    return {"digest": digest or png_digest(png), "png": png, "width": width, "height": height}
 
 
 class ImageShard:
@@ -90,12 +84,10 @@ def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
     if not wanted:
         return {}
     file = images_folder(part.parent) / part.name
-    folder = file.parent
-    entry = _entry_of(folder, file.name) if is_complete(folder) else None
-    rows = part_rows(file, ("digest", "png"), keys=set(wanted), kind=KIND, entry=entry)
-    found = {row["digest"]: _checked(file, row) for row in rows}
-    _refuse_missing(file, set(wanted) - found.keys())
-    return found
+    entry = None
+    if is_complete(file.parent):
+        entry = next((dict(one) for one in read_manifest(file.parent, KIND)["parts"] if one["name"] == file.name), None)
+    return dict(_checked(file, part_rows(file, ("digest", "png"), keys=set(wanted), kind=KIND, entry=entry), wanted))
 
 
 def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
@@ -103,14 +95,24 @@ def stream_images(folder: Path, wanted: Collection[str]) -> Iterator[tuple[str, 
 
     Raises UserError if one is missing.
     """
+    if wanted:
+        yield from _checked(folder, stream_rows(folder, KIND, ("digest", "png"), keys=set(wanted)), wanted)
+
+
+def _checked(place: Path, rows: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
     left = set(wanted)
-    if not left:
-        return
-    for row in stream_rows(folder, KIND, ("digest", "png"), keys=left):
+    for row in rows:
         if row["digest"] in left:
             left.discard(row["digest"])
-            yield row["digest"], _checked(folder, row)
-    _refuse_missing(folder, left)
+            if png_digest(row["png"]) != row["digest"]:
+                again = f"call {making_call(place)} again with --overwrite"
+                raise UserError(f"{place}: picture {row['digest'][:12]} was changed; {again}")
+            yield row["digest"], row["png"]
+    if left:
+        raise UserError(
+            f"{place}: {len(left)} pictures are missing (the first: {min(left)[:12]}); bring the folder that the "
+            "rollout wrote, or call rollout again with --overwrite"
+        )
 
 
 def refuse_other_images(trajectories: Path) -> None:
@@ -129,30 +131,6 @@ def named_images(row: Mapping[str, Any]) -> Set[str]:
     return {digest for shown in row["screens"] or () for digest in shown}
 
 
-def _entry_of(folder: Path, name: str) -> dict[str, Any]:
-    for part in read_manifest(folder, KIND)["parts"]:
-        if part["name"] == name:
-            return dict(part)
-    raise UserError(f"{folder / name}: no such part; call {making_call(folder)} again with --overwrite")
-
-
-def _checked(place: Path, row: Mapping[str, Any]) -> bytes:
-    png: bytes = row["png"]
-    if png_digest(png) != row["digest"]:
-        raise UserError(
-            f"{place}: picture {row['digest'][:12]} was changed; call {making_call(place)} again with --overwrite"
-        )
-    return png
-
-
-def _refuse_missing(place: Path, missing: Collection[str]) -> None:
-    if missing:
-        raise UserError(
-            f"{place}: {len(missing)} pictures are missing (the first: {min(missing)[:12]}); bring the folder that the "
-            "rollout wrote, or call rollout again with --overwrite"
-        )
-
-
 def distinct_images(seen: Sequence[Sequence[bytes]]) -> list[ShownImage] | None:
     """`seen` has the PNG files of each observation, starting with the reset. None if there are no images."""
     found: dict[str, ShownImage] = {}
@@ -167,7 +145,10 @@ def distinct_images(seen: Sequence[Sequence[bytes]]) -> list[ShownImage] | None:
 def image_rows(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """The rows of an `images` part: each distinct image of the episodes of a group once."""
     found = {image.digest: image.png for one in trajectories for image in one.images or ()}
-    return [image_row(png, digest=digest) for digest, png in sorted(found.items())]
+    return [
+        dict(zip(("digest", "png", "width", "height"), (digest, png, *png_size(png)), strict=True))
+        for digest, png in sorted(found.items())
+    ]
 
 
 def without_pngs(trajectory: Trajectory) -> Trajectory:

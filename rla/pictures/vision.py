@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.models.load import folder_of
+from rla.models.load import model_json
 from rla.pictures.prompts import Picture, PictureMessage, shows_images, without_placeholders
 from rla.store.records import ImageSpan
 
@@ -83,14 +82,19 @@ class VisionFormat:
         """Ids that a reply must not contain, because they mean nothing without an image."""
         return tuple(sorted({self.image, self.video, self.opening, self.closing}))
 
-    def grid(self, png: bytes) -> tuple[int, int]:
-        """Rows and columns of an image's tokens. Raises ValueError unless `png` is a PNG file of a usable shape."""
+    def grid(self, png: bytes, *, length: int | None = None) -> tuple[int, int]:
+        """Rows and columns of an image's tokens. Raises ValueError unless `png` is a PNG file of a usable shape, and if
+        it does not have `length` tokens.
+        """
         width, height = png_size(png)
         if max(width, height) > MAX_ASPECT * min(width, height):
             raise ValueError(f"a picture of {width} x {height} pixels: one side is over {MAX_ASPECT} times the other")
         side = self.patch * self.merge
         rows, columns = scaled_sides(height, width, side=side, least=self.least, most=self.most)
-        return rows // side, columns // side
+        rows, columns = rows // side, columns // side
+        if length not in (None, rows * columns):
+            raise ValueError(f"a picture has {length} tokens, and {rows} x {columns} for this model")
+        return rows, columns
 
     def tokens(self, png: bytes) -> list[int]:
         """The ids of an image. Raises ValueError as `grid` does."""
@@ -135,13 +139,13 @@ def load_vision(model: Path | str) -> VisionFormat | None:
 
     Raises UserError for a vision-language model of another type, and if its image processor is missing.
     """
-    config = _read(model, "config.json")
+    config = model_json(model, "config.json")
     if not config.get("vision_config"):
         return None
     if config.get("model_type") not in MODEL_TYPES:
         raise UserError(f"{model}: models of type {config.get('model_type')} are not known; take one of {MODEL_TYPES}")
     own, shared = PROCESSOR_FILES
-    settings = _read(model, own) or _read(model, shared).get("image_processor", {})
+    settings = model_json(model, own) or model_json(model, shared).get("image_processor", {})
     size = settings.get("size") or {}
     least = settings.get("min_pixels") or size.get("shortest_edge")
     most = settings.get("max_pixels") or size.get("longest_edge")
@@ -150,21 +154,19 @@ def load_vision(model: Path | str) -> VisionFormat | None:
     vision = config["vision_config"]
     try:
         image, video, opening, closing = (int(config[name]) for name in TOKENS)
-        merge = int(settings.get("merge_size", vision["spatial_merge_size"]))
-        patch = int(settings.get("patch_size", vision["patch_size"]))
+        return VisionFormat(
+            image=image,
+            video=video,
+            opening=opening,
+            closing=closing,
+            patch=int(settings.get("patch_size", vision["patch_size"])),
+            merge=int(settings.get("merge_size", vision["spatial_merge_size"])),
+            least=int(least),
+            most=int(most),
+            settings=settings,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{model}: config.json has no {error}; save the model again with transformers") from None
-    return VisionFormat(
-        image=image,
-        video=video,
-        opening=opening,
-        closing=closing,
-        patch=patch,
-        merge=merge,
-        least=int(least),
-        most=int(most),
-        settings=settings,
-    )
 
 
 def vision_for(env: object, config: Config, model: Path | str) -> VisionFormat | None:
@@ -175,7 +177,7 @@ def vision_for(env: object, config: Config, model: Path | str) -> VisionFormat |
     if found is None:
         raise UserError(
             f"{model}: reads texts alone, and the environment {config.env.name} shows pictures; set "
-            "model.vision.kind, or name a vision-language model in model.policy and model.reward"
+            "model.architecture, or name a vision-language model in model.policy and model.reward"
         )
     return found
 
@@ -184,25 +186,6 @@ def banned_tokens(model: Path | str) -> tuple[int, ...]:
     """The ids that replies of a model must not contain: the image tokens of a vision-language model."""
     vision = load_vision(model)
     return () if vision is None else vision.banned
-
-
-def _read(model: Path | str, name: str) -> dict[str, Any]:
-    """A JSON file of a model, empty if there is none."""
-    folder = folder_of(model)
-    if folder is None:
-        from transformers.utils import cached_file
-
-        found = cached_file(str(model), name, _raise_exceptions_for_missing_entries=False)
-        path = None if found is None else Path(found)
-    else:
-        path = folder / name
-    if path is None or not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}: not valid JSON; write the model again") from None
-    return content if isinstance(content, dict) else {}
 
 
 class PixelMaker:
@@ -266,7 +249,7 @@ class PromptTokens:
 
 
 def check_placed(ids: Sequence[int], images: Sequence[PlacedImage], *, image: int) -> None:
-    """Raises ValueError unless the `image` tokens of a prompt are exactly those of its images, in order."""
+    """Raises ValueError unless the `image` tokens of a prompt are exactly its images' tokens, in order."""
     places = [place for place, token in enumerate(ids) if token == image]
     owned = [place for one in images for place in range(one.start, one.end)]
     if places != owned:
@@ -284,24 +267,11 @@ def cache_keys(ids: Sequence[int], images: Sequence[PlacedImage]) -> Ints:
     return keys
 
 
-class TextChat(Protocol):
-    """The part of `rla.llm.chat.ChatFormat` that prompts with images are built from."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    def frames(self, roles: Sequence[str]) -> tuple[tuple[int, ...], ...]: ...
-
-    def trims(self, roles: Sequence[str]) -> Sequence[tuple[bool, bool]]: ...
-
-    def content_ids(self, role: str, content: str) -> Sequence[int]: ...
-
-
 class PictureChat:
     """Encodes turns with images for the model of `vision`, as `ChatFormat` encodes turns of text."""
 
-    def __init__(self, chat: TextChat, vision: VisionFormat) -> None:
-        self._chat, self._vision = chat, vision
+    def __init__(self, chat: Any, vision: VisionFormat) -> None:
+        self._chat, self._vision = chat, vision  # `rla.llm.chat.ChatFormat`, whose package imports this module
 
     def first(self, messages: Sequence[PictureMessage]) -> PromptTokens:
         """A conversation up to the header of the assistant's reply. Raises ValueError if an image is broken."""
@@ -332,7 +302,7 @@ class PictureChat:
             ids += own
 
     def _text(self, role: str, text: str) -> Sequence[int]:
-        ids = self._chat.content_ids(role, without_placeholders(text))
+        ids: Sequence[int] = self._chat.content_ids(role, without_placeholders(text))
         if not set(self._vision.banned).isdisjoint(ids):
             raise UserError(
                 f"{self._chat.tokenizer.name_or_path}: its tokenizer makes tokens of pictures out of texts; mark "
@@ -375,9 +345,9 @@ def vllm_prompt(ids: Sequence[int], images: Sequence[PlacedImage], vision: Visio
 
 
 def refuse_other_prompt(ids: Sequence[int], made: Sequence[int] | None, images: Sequence[PlacedImage]) -> None:
-    """Raises UserError if vLLM made other tokens of a prompt with images than those that are stored."""
+    """Raises UserError if vLLM made other tokens of a prompt with images than the stored ones."""
     if images and made is not None and list(made) != list(ids):
         raise UserError(
             f"generator.backend vllm: it made {len(made)} tokens of a prompt with {len(images)} pictures, and "
-            f"{len(ids)} are stored; the image processor beside the weights is not the one that vLLM uses"
+            f"{len(ids)} are stored; the image processor beside the weights is not vLLM's"
         )

@@ -58,12 +58,13 @@ from rla.models.checkpoint import (
     Checkpoint,
     base_of,
     has_weights,
+    model_digest,
     open_checkpoint,
     refuse_pruned,
+    verify_model,
     write_base,
 )
-from rla.models.load import load_model, load_tokenizer
-from rla.models.verifying import base_under, model_digest, verify_parts
+from rla.models.load import base_under, load_model, load_tokenizer
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.manifest import (
     FILES,
@@ -190,7 +191,7 @@ def carry_over(
     Raises UserError if a file is not as `previous` recorded it: damage would spread with every link.
     """
     parts = {MODEL: previous.model, STATE: previous.state, ADAPTER: previous.adapter}
-    verify_parts(previous.model, [part for part, folder in parts.items() if folder is not None])
+    verify_model(previous.model, [part for part, folder in parts.items() if folder is not None])
     base = base_of(previous.model)
     refuse_existing(out, replace=replace)
     with building(out) as partial:

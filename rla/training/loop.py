@@ -23,9 +23,8 @@ from torch import Tensor
 
 from rla.config.training import TrainConfig, protected
 from rla.errors import UserError
-from rla.models.checkpoint import REFERENCE, Checkpoint
+from rla.models.checkpoint import ADAPTER, MODEL, PARTS, REFERENCE, Checkpoint, verify_model
 from rla.models.load import hollow_model, load_model, loadable
-from rla.models.verifying import verify_model, verify_parts
 from rla.pictures.encoder import StoredImages, VisionCollator, has_vision_encoder, write_images
 from rla.pictures.shard import stream_images
 from rla.pictures.vision import load_vision
@@ -127,9 +126,9 @@ def train(
             ranks.barrier()
             return metrics
         progress.digest = stage_digest(previous, stats.digest, config=config, temperature=temperature, seed=seed)
-        verify = verify_model if previous.state is None else verify_parts  # without a state the weights alone count
+        # Without a state the weights alone count.
         if ranks.first:
-            verify(previous.model)
+            verify_model(previous.model, (MODEL, ADAPTER) if previous.state is None else PARTS)
         stage = prepare(previous, kept, config=config, temperature=temperature, seed=seed, compute=compute)
         history = _run_updates(stage, progress=progress, seed=seed, log=log)
         speed = _pace(found["tokens"], time.perf_counter() - started)
@@ -167,7 +166,7 @@ def _stored(
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
     ranks, stats = compute.ranks, None
-    file, pictures = folder / "sequences.jsonl", folder / "images.arrow"
+    file, pictures = folder / "sequences.jsonl", folder / "images.zip"
     with ExitStack() as held:
         if ranks.first:
             for path in (file, pictures, pictures.with_suffix(".tmp")):

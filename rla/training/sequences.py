@@ -52,6 +52,11 @@ class Example:
     branches: Sequence[tuple[int, int, int]] = ()
     images: Sequence[PlacedImage] = ()
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text: of a branch with the tokens that it continues, or of all."""
+        return max((anchor + end - start for start, end, anchor in self.branches), default=len(self.token_ids))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSequence:

@@ -20,9 +20,10 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.trainer_callback import PrinterCallback, TrainerCallback
+from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
@@ -39,7 +40,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint
 from rla.models.load import load_model, load_tokenizer
 from rla.pictures.encoder import VisionCollator, VisionText, vision_states
-from rla.pictures.vision import VisionFormat, load_vision
+from rla.pictures.vision import load_vision
 from rla.store.atomic import write_json
 from rla.store.records import ImageSpan, columns
 from rla.training.checkpoints import (
@@ -57,40 +58,36 @@ from rla.training.packing import enable_branches, enable_packing, forks, pack
 from rla.training.sequences import Example, grouped
 from rla.training.shared import DeferredInterrupts, Ranks
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 STOPPED = "stopped.json"
 IGNORED = -100
 SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
-Log = Callable[[dict[str, Any]], None]
+Row = dict[str, Any]
+Rounds = Sequence[tuple[Sequence[Example], SftConfig]]
 
 
 def sft(
     *,
     model_folder: Path | str,
     out: Path,
-    examples: Sequence[Example],
-    config: SftConfig,
+    rounds: Rounds,
     seed: int,
-    log: Log | None = None,
+    log: Callable[[Row], None] | None = None,
     record: Mapping[str, Any] | None = None,
-    then: tuple[Sequence[Example], SftConfig] | None = None,
     measured: Mapping[str, float] | None = None,
     replace: bool = False,
     lora: TrainConfig | None = None,
-) -> dict[str, Any]:
-    """Train `config.steps` or `config.epochs` on `examples`, and write the checkpoint `out`.
+) -> Row:
+    """Train on the examples of each round in turn, each with a new optimizer, and write the checkpoint `out`.
 
-    `then`: a second training that goes on from the weights of the first, with a new optimizer. `measured`: numbers
-    about the examples, kept among the metrics. `lora`: the parameters of the loop's training; the adapter alone learns.
-    Returns the metrics; `log` gets the metrics of every step; `record` is added to the checkpoint's manifest. With
-    `replace` a checkpoint at `out` stays until the new one is complete. Raises UserError if `out` exists otherwise, if
-    no token has a weight, and if an example has fewer or more weights than tokens.
+    `measured`: numbers about the examples, kept among the metrics. `lora`: the parameters of the loop's training; the
+    adapter alone learns. Returns the metrics; `log` gets the metrics of every step; `record` is added to the
+    checkpoint's manifest. With `replace` a checkpoint at `out` stays until the new one is complete.
+
+    Raises UserError if `out` exists otherwise, and if no token of a round has a weight.
     """
     started = time.perf_counter()
     refuse_existing(out, replace=replace)
-    parts = [(_useful(given), its) for given, its in ((examples, config), *([then] if then else []))]
+    rows = [_rows(examples) for examples, _ in rounds]
     return_freed_memory()
     previous = open_checkpoint(model_folder)
     if lora is None:
@@ -99,25 +96,41 @@ def sft(
         model, settings = load_adapted(previous, lora)
         if previous.adapter is not None and previous.state is not None:
             load_state_weights(model, previous.state, WEIGHTS)
+    vision = load_vision(previous.model)
+    images = {image.digest: image.png for examples, _ in rounds for one in examples for image in one.images}
+    collator = None if vision is None else VisionCollator(vision, images)
     trained = f"{previous.digest or previous.model}{'' if lora is None else f' {lora.adapter}'}"
-    progress = _SftProgress.load(out, model=trained, parts=parts, seed=seed)
-    if log is not None:
-        for step in progress.steps:
-            log({**step, "resumed": True})
-    for number, (useful, its) in enumerate(parts):
-        if number >= progress.part:  # earlier parts are in the weights that a later one was stopped with
+    digest = hashlib.sha256(repr([trained, seed, [config for _, config in rounds]]).encode())
+    for row in chain.from_iterable(rows):
+        digest.update(json.dumps(row).encode())
+    progress = _Progress(out.with_name(f"{out.name}.partial") / "sft", digest.hexdigest())
+    for step in progress.steps if log is not None else ():
+        log({**step, "resumed": True})
+    for number, (given, (_, config)) in enumerate(zip(rows, rounds, strict=True)):
+        if number < progress.round:  # it is in the weights that a later round was stopped with
+            continue
+        if number > progress.round:
             progress.begin(number)
-            _fit(
-                model,
-                load_tokenizer(previous.model),
-                useful,
-                config=its,
-                seed=seed,
-                log=log,
-                vision=load_vision(previous.model),
-                progress=progress,
-                half=lora is not None and lora.dtype == "bfloat16",
+        sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
+        bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
+        half = lora is not None and lora.dtype == "bfloat16"
+        with DeferredInterrupts(Ranks()) as interrupts:
+            trainer = WeightedTrainer(
+                model=model,
+                args=arguments(str(progress.folder), config=config, examples=len(given), seed=seed, half=half),
+                train_dataset=Dataset.from_list(given),
+                processing_class=load_tokenizer(previous.model),
+                packing=config.packing,
+                tokens_per_pass=config.tokens_per_pass or bound,
+                steps=progress.steps,
+                log_step=log,
+                vision=collator,
+                interrupts=interrupts,
             )
+            trainer.train(resume_from_checkpoint=progress.checkpoint)
+            if interrupts.asked:
+                progress.save()
+                raise KeyboardInterrupt
     state = adapter = None
     if lora is not None:
         state = progress.folder / "state"
@@ -125,14 +138,14 @@ def sft(
         save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
         adapter = write_adapter(state, settings)
     steps = progress.steps
-    tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last part
+    tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last round
     metrics = {
         "steps": len(steps),
         "tokens": sum(one["tokens"] for one in steps),
         "first_loss": steps[0]["loss"],
         "last_loss": sum(one["loss"] for one in tail) / len(tail),
         "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
-        "examples": sum(len(useful) for useful, _ in parts),
+        "examples": sum(map(len, rows)),
         "seconds": round(time.perf_counter() - started, 3),
         **(measured or {}),
     }
@@ -147,130 +160,63 @@ def sft(
         record=record,
         replace=replace,
     )
-    progress.clear()
+    shutil.rmtree(progress.folder, ignore_errors=True)
+    with suppress(OSError):
+        progress.folder.parent.rmdir()
     return metrics
 
 
-@dataclass(slots=True, kw_only=True)
-class _SftProgress:
-    """The steps of all parts so far, and the training that Ctrl-C stopped: its part, and the trainer's own checkpoint
-    in `<out>.partial/sft/`. It belongs to exactly one input, which `digest` identifies.
+def _rows(examples: Sequence[Example]) -> list[Row]:
+    """The examples in which a token trains, as rows of a data set; the first token is never predicted.
+
+    TRL takes a column `images` for raw images and asks for a processor, so the spans have another name.
     """
-
-    folder: Path
-    digest: str
-    part: int = 0
-    before: int = 0  # steps of earlier parts
-    steps: list[dict[str, Any]] = field(default_factory=list)  # metrics
-    checkpoint: str | None = None
-
-    @classmethod
-    def load(
-        cls, out: Path, *, model: str, parts: Sequence[tuple[Sequence[Example], SftConfig]], seed: int
-    ) -> _SftProgress:
-        """The saved progress of the call that makes `out` from these inputs; progress on other inputs is removed."""
-        digest = hashlib.sha256(json.dumps([model, seed]).encode())
-        for examples, config in parts:
-            digest.update(repr(config).encode())
-            for one in examples:
-                images = [columns(image.span()) for image in one.images]
-                row = [list(one.token_ids), [float(x) for x in one.weights], list(one.branches), images]
-                digest.update(json.dumps(row).encode())
-        found = cls(folder=out.with_name(f"{out.name}.partial") / "sft", digest=digest.hexdigest())
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            saved = json.loads((found.folder / STOPPED).read_text())
-            place = found.folder / saved["checkpoint"]
-            if saved["digest"] == found.digest and place.is_dir():
-                found.part, found.before, found.steps = saved["part"], saved["before"], list(saved["steps"])
-                found.checkpoint = str(place)
-                return found
-        found.clear()
-        return found
-
-    def begin(self, part: int) -> None:
-        """Begin a part, unless it was stopped and goes on."""
-        if part != self.part:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.part, self.before, self.checkpoint = part, len(self.steps), None
-
-    def save(self) -> None:
-        """Record the checkpoint that the trainer has saved: last, so that half a checkpoint never counts."""
-        content = {"digest": self.digest, "part": self.part, "before": self.before, "steps": self.steps}
-        name = f"checkpoint-{len(self.steps) - self.before}"
-        write_json(self.folder / STOPPED, {**content, "checkpoint": name})
-
-    def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):
-            self.folder.parent.rmdir()
-
-
-def _useful(examples: Sequence[Example]) -> list[Example]:
-    """The examples in which a token trains; the first token is never predicted."""
-    for number, one in enumerate(examples):
-        if len(one.token_ids) != len(one.weights):
-            raise UserError(
-                f"warm start: example {number} has {len(one.token_ids)} tokens but {len(one.weights)} weights"
-            )
-    useful = [one for one in examples if any(one.weights[1:])]
-    if not useful:
-        raise UserError("warm start: no token of any example has a weight; raise warm_start.*.examples")
-    return useful
-
-
-def _fit(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    examples: Sequence[Example],
-    *,
-    config: SftConfig,
-    seed: int,
-    log: Log | None,
-    vision: VisionFormat | None,
-    progress: _SftProgress,
-    half: bool,
-) -> None:
-    """Train `model` in place, in bf16 with `half`, and add the metrics of every step to `progress`.
-
-    Raises KeyboardInterrupt after the step in which Ctrl-C was pressed, with the progress saved.
-    """
-    collator = None
-    if vision is not None:
-        collator = VisionCollator(vision, {image.digest: image.png for one in examples for image in one.images})
-    # TRL takes a column `images` for raw images and asks for a processor, so the spans have another name.
     rows = [
         {
             "input_ids": list(one.token_ids),
             "loss_weights": [float(x) for x in one.weights],
             "branches": [list(branch) for branch in one.branches],
-            **({"image_spans": [columns(image.span()) for image in one.images]} if vision is not None else {}),
+            "image_spans": [columns(image.span()) for image in one.images],
         }
         for one in examples
+        if any(one.weights[1:])
     ]
-    sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
-    bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
-    with DeferredInterrupts(Ranks()) as interrupts:
-        trainer = WeightedTrainer(
-            model=model,
-            args=arguments(str(progress.folder), config=config, examples=len(examples), seed=seed, half=half),
-            train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer,
-            packing=config.packing,
-            tokens_per_pass=config.tokens_per_pass or bound,
-            steps=progress.steps,
-            log_step=log,
-            vision=collator,
-        )
-        trainer.add_callback(_SaveWhenInterrupted(interrupts))
-        trainer.train(resume_from_checkpoint=progress.checkpoint)
-        if interrupts.asked:
-            progress.save()
-            raise KeyboardInterrupt
+    if not rows:
+        raise UserError("warm start: no token of any example has a weight; raise warm_start.*.examples")
+    return rows
+
+
+class _Progress:
+    """The training that Ctrl-C stopped: its round, the metrics of the `steps` so far, of which `before` belong to
+    earlier rounds, and the trainer's own checkpoint in `folder`. Progress on inputs of another `digest` is removed.
+    """
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self.folder, self.digest = folder, digest
+        self.steps: list[Row] = []
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            saved = json.loads((folder / STOPPED).read_text())
+            place = folder / saved["checkpoint"]
+            if saved["digest"] == digest and place.is_dir():
+                self.round, self.before, self.steps = saved["round"], saved["before"], list(saved["steps"])
+                self.checkpoint: str | None = str(place)
+                return
+        self.begin(0)
+
+    def begin(self, number: int) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.round, self.before, self.checkpoint = number, len(self.steps), None
+
+    def save(self) -> None:
+        """Record the checkpoint that the trainer has saved: last, so that half a checkpoint never counts."""
+        name = f"checkpoint-{len(self.steps) - self.before}"
+        content = {"digest": self.digest, "round": self.round, "before": self.before, "steps": self.steps}
+        write_json(self.folder / STOPPED, {**content, "checkpoint": name})
 
 
 class WeightedTrainer(SFTTrainer):
     """`SFTTrainer` with a weight per token. It appends loss, accuracy (on tokens of full weight) and tokens of every
-    optimizer step to `steps`.
+    optimizer step to `steps`, and ends with a checkpoint after the step in which Ctrl-C was pressed.
 
     A batch is a list of passes (`Collator`). Their losses share the sum of weights of the whole batch, so an update is
     the same however it is divided.
@@ -282,18 +228,18 @@ class WeightedTrainer(SFTTrainer):
         model: PreTrainedModel,
         packing: bool,
         tokens_per_pass: int,
-        steps: list[dict[str, Any]],
-        log_step: Log | None,
+        steps: list[Row],
+        log_step: Callable[[Row], None] | None,
         vision: VisionCollator | None,
+        interrupts: DeferredInterrupts,
         **arguments: Any,
     ) -> None:
         packs = packing and enable_packing(model)
         super().__init__(model=model, data_collator=Collator(packs=packs, tokens_per_pass=tokens_per_pass), **arguments)
         enable_branches(model)
         self.remove_callback(PrinterCallback)
-        self.whole = model
-        self.vision = vision
-        self.steps, self._log_step = steps, log_step
+        self.whole, self.vision = model, vision
+        self.steps, self._log_step, self._interrupts = steps, log_step, interrupts
         self._counts: list[Tensor] = []  # of each pass of an update: right tokens, tokens of full weight
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -311,17 +257,19 @@ class WeightedTrainer(SFTTrainer):
         self.steps.append(step)
         if self._log_step is not None:
             self._log_step(step)
+        if self._interrupts.asked:
+            self.control.should_save = self.control.should_training_stop = True
         return loss
 
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: Row,
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         ids, weights = inputs["input_ids"], inputs["loss_weights"][:, 1:]
-        # Padding follows the tokens of a row, where causal attention does not look: no mask is faster.
+        # Padding follows the tokens of a row, which causal attention does not see: no mask is faster.
         attention: dict[str, Any] = {}
         if inputs["packed"]:
             packing = pack(inputs["sizes"], inputs["branches"], device=ids.device)
@@ -349,17 +297,6 @@ class WeightedTrainer(SFTTrainer):
         return cast("Tensor", -(log_probs * weights).sum() / inputs["total"])
 
 
-class _SaveWhenInterrupted(TrainerCallback):
-    """Ends the training with a checkpoint after the step in which Ctrl-C was pressed."""
-
-    def __init__(self, interrupts: DeferredInterrupts) -> None:
-        self.interrupts = interrupts
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.interrupts.asked:
-            control.should_save = control.should_training_stop = True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collator:
     """Cuts the examples of an update into passes of at most `tokens_per_pass` tokens, or one longer text.
@@ -370,9 +307,9 @@ class Collator:
     packs: bool
     tokens_per_pass: int
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, examples: Sequence[Row]) -> Row:
 
-        def fits(group: list[dict[str, Any]], piece: dict[str, Any]) -> bool:
+        def fits(group: list[Row], piece: Row) -> bool:
             sizes = [len(one["input_ids"]) for one in (*group, piece)]
             return (sum(sizes) if self.packs else len(sizes) * max(sizes)) <= self.tokens_per_pass
 
@@ -381,7 +318,7 @@ class Collator:
         total = sum(one["loss_weights"][:, 1:].sum() for one in passes)
         return {"passes": [one | {"total": total} for one in passes]}
 
-    def _collate(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _collate(self, examples: Sequence[Row]) -> Row:
         """(B, L) ids and weights, padded on the right with weight 0, or packed (1, T), where no token predicts the
         first one of the next example. `branches`, `sizes` and `image_spans` are lists by example.
         """
@@ -394,12 +331,12 @@ class Collator:
             "loss_weights": torch.cat(weights)[None] if self.packs else pad_sequence(weights, batch_first=True),
             "branches": [one["branches"] for one in examples],
             "sizes": [len(one) for one in ids],
-            "image_spans": [one.get("image_spans", []) for one in examples],
+            "image_spans": [one["image_spans"] for one in examples],
             "packed": self.packs,
         }
 
 
-def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
+def pieces(example: Row, *, most: int) -> list[Row]:
     """An example of more than `most` tokens as several, each with some of its branches (at least one) and the text that
     they continue. Branches do not see each other, so the losses are the same as of the whole example.
     """
@@ -414,8 +351,8 @@ def pieces(example: dict[str, Any], *, most: int) -> list[dict[str, Any]]:
     return [_with_branches(example, group) for group in grouped(branches, fits)]
 
 
-def _with_branches(example: dict[str, Any], branches: Sequence[Sequence[int]]) -> dict[str, Any]:
-    reach, given = max(anchor for _, _, anchor in branches), example.get("image_spans", [])
+def _with_branches(example: Row, branches: Sequence[Sequence[int]]) -> Row:
+    reach, given = max(anchor for _, _, anchor in branches), example["image_spans"]
     ids, weights, kept = list(example["input_ids"][:reach]), [0.0] * reach, []
     images = [one for one in given if one["start"] + one["length"] <= reach]
     for start, end, anchor in branches:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.llm.factory import free_memory
-from rla.models.checkpoint import METRICS, model_folder
+from rla.models.checkpoint import METRICS, model_folder, verify_model
 from rla.models.load import refuse_other_tokenizer
-from rla.models.verifying import verify_model
 from rla.pipeline import StageContext, called_again
 from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package

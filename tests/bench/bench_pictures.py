@@ -29,7 +29,6 @@ STAGES = ("rollout", "score-steps", "train-policy")
 COMMON = {
     "env.own.noise": SIDE,
     "tasks.train_scenes": TASKS[-1],
-    "model.vision.most_tokens": 64,
     "model.context": 512,
     "generator.context": 512,
     "rollout.concurrency": 8,

@@ -15,8 +15,8 @@ from rla.config.sections import GeneratorConfig  # noqa: E402
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
 from rla.llm.factory import make_generator, verified_once  # noqa: E402
-from rla.models.checkpoint import open_checkpoint  # noqa: E402
-from rla.models.verifying import adopt, keep_or_make, verify_model  # noqa: E402
+from rla.models.checkpoint import open_checkpoint, verify_model  # noqa: E402
+from rla.models.init import adopt, keep_or_make  # noqa: E402
 from rla.store.manifest import read_json, write_records  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from rla.training.sequences import Example  # noqa: E402
@@ -152,7 +152,7 @@ def test_what_a_warm_start_goes_on_from_is_recorded_anew(run: Path, tmp_path: Pa
     """Its reference are its own weights, not those of the checkpoint that it read."""
     examples = [Example(token_ids=[5, 6, 7, 8], weights=[0, 1, 1, 1])]
     config = SftConfig(steps=1, batch_size=1, lr=1e-3)
-    sft(model_folder=run / "1", out=tmp_path / "rm", examples=examples, config=config, seed=1)
+    sft(model_folder=run / "1", out=tmp_path / "rm", rounds=[(examples, config)], seed=1)
     assert open_checkpoint(trained(tmp_path / "rm", tmp_path / "2")).updates == 2
 
 

@@ -18,9 +18,9 @@ from safetensors.torch import load_file  # noqa: E402
 
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.models.checkpoint import base_of  # noqa: E402
+from rla.models.checkpoint import base_of, verify_model  # noqa: E402
+from rla.models.init import adopt  # noqa: E402
 from rla.models.load import load_model, load_tokenizer, write_merged  # noqa: E402
-from rla.models.verifying import adopt, verify_model  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
 
@@ -181,7 +181,7 @@ def test_a_warm_start_is_the_base(start: Path, tmp_path: Path) -> None:
     from rla.training.sft import sft
 
     examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
-    sft(model_folder=start, out=tmp_path / "0", examples=examples, config=SftConfig(steps=20, lr=1e-2), seed=0)
+    sft(model_folder=start, out=tmp_path / "0", rounds=[(examples, SftConfig(steps=20, lr=1e-2))], seed=0)
     run(tmp_path / "0", tmp_path / "1", config=replace(LORA, lr=0.0))
     one, two = (load_model(tmp_path / name / "model") for name in "01")
     torch.testing.assert_close(logits(two), logits(one), atol=1e-6, rtol=0)
@@ -194,7 +194,7 @@ def test_a_warm_start_teaches_the_adapter_that_the_loop_goes_on_with(start: Path
     from rla.training.sft import sft
 
     examples = [Example(token_ids=list(range(n, n + 12)), weights=[1.0] * 12) for n in range(10, 60)]
-    taught: dict[str, Any] = {"examples": examples, "config": SftConfig(steps=20, lr=1e-2), "seed": 0}
+    taught: dict[str, Any] = {"rounds": [(examples, SftConfig(steps=20, lr=1e-2))], "seed": 0}
     metrics = sft(model_folder=start, out=tmp_path / "0", lora=LORA, **taught)
     assert metrics["last_loss"] < metrics["first_loss"] - 0.1
     again = sft(model_folder=tmp_path / "0", out=tmp_path / "judge", lora=LORA, **taught)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rla.pictures.shard import image_row
+from rla.pictures.vision import png_digest, png_size
 from rla.store.shards import Origin, write_shard
 from tests.integration.pictures_in_ranks import FILES, run
 from tests.integration.test_ranks import ROOT, launched
@@ -20,7 +20,9 @@ SCRIPT = ROOT / "tests/integration/pictures_in_ranks.py"
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "trajectories-images"
-    write_shard(folder, "images", [image_row(png) for png in FILES], Origin(config="c", inputs={}, seed=0))
+    names = ("digest", "png", "width", "height")
+    rows = [dict(zip(names, (png_digest(png), png, *png_size(png)), strict=True)) for png in FILES]
+    write_shard(folder, "images", rows, Origin(config="c", inputs={}, seed=0))
     return folder
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from rla.config.sections import GeneratorConfig, ModelConfig, VisionConfig
+from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.llm.base import Completion, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.models.load import load_model, load_tokenizer
 from rla.pictures.prompts import Picture, PictureMessage
 from rla.pictures.vision import PictureChat, PixelMaker, PromptTokens, load_vision
-from tests.seeing import COLOURS, KINDS, new_vision_model, png_of
+from tests.seeing import COLOURS, KINDS, SeeingModel, new_vision_model, png_of
 
 MISSING = [name for name in ("vllm", "torchvision") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 
 def model_of(kind: str, folder: Path) -> Path:
     """Heads of 32, the smallest that vLLM's attention takes."""
-    vision = VisionConfig(kind=kind, hidden_size=64, layers=2, heads=2, patch_size=14, most_tokens=64)
+    vision = SeeingModel(kind=kind, hidden_size=64, heads=2, patch_size=14)
     sizes = {"hidden_size": 128, "layers": 2, "heads": 4, "intermediate_size": 64, "context": 512}
-    new_vision_model(folder, ModelConfig(**sizes, vision=vision))
+    new_vision_model(folder, ModelConfig(**sizes, own=vision))
     return folder
 
 

@@ -126,13 +126,13 @@ def test_text_mode_makes_no_folder_of_pictures_and_pictures_are_refused_by_text_
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out, policy = tmp_path / "texts", tmp_path / "policy"
-    call("init-model", "--policy", str(policy), "--rm", str(tmp_path / "rm"), "--set", "model.vision.kind=none")
+    call("init-model", "--policy", str(policy), "--rm", str(tmp_path / "rm"), "--set", "model.architecture=qwen3")
     texts = ("--out", str(out), "--policy", str(policy))
     call("rollout", *texts, "--set", "env.own.shown=false")
     assert not images_folder(out).exists()
     assert {row["screens"] for row in read_rows(out, "trajectories")} == {None}
     call("rollout", "--out", str(tmp_path / "other"), "--policy", str(policy), code=2)
-    assert "model.vision.kind" in capfd.readouterr().err
+    assert "set model.architecture" in capfd.readouterr().err
 
 
 def test_what_is_no_picture_ends_the_episode_and_not_the_run(folder: Path, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_text_model_is_not_trained_on_pictures(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = ("--policy", str(tmp_path / "policy"), "--rm", str(tmp_path / "rm"))
-    call("init-model", *made, "--set", "model.vision.kind=none")
+    call("init-model", *made, "--set", "model.architecture=qwen3")
     call("warm-start", "--init-policy", str(tmp_path / "policy"), "--policy", str(tmp_path / "out"), code=2)
     assert "reads texts alone" in capfd.readouterr().err
 
@@ -310,7 +310,7 @@ def test_an_engine_takes_the_weights_of_another_iteration(folder: Path) -> None:
 def test_a_text_model_that_sees_a_window_starts_from_demonstrations_too(folder: Path, tmp_path: Path) -> None:
     texts = ("--set", "env.own.shown=false")
     made = ("--policy", str(tmp_path / "policy"), "--rm", str(tmp_path / "rm"))
-    call("init-model", *made, *texts, "--set", "model.vision.kind=none")
+    call("init-model", *made, *texts, "--set", "model.architecture=qwen3")
     given = ("--init-policy", str(tmp_path / "policy"), "--init-rm", str(tmp_path / "rm"))
     call("warm-start", *given, "--policy", str(tmp_path / "p"), "--rm", str(tmp_path / "r"), *texts)
     found = json.loads((tmp_path / "p/metrics.json").read_text())

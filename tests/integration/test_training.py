@@ -441,7 +441,7 @@ def test_a_warm_start_learns_and_is_the_reference_of_the_run(start: Path, tmp_pa
     from rla.training.sft import sft
 
     config = SftConfig(steps=60, batch_size=8, lr=1e-2)
-    metrics = sft(model_folder=start, out=tmp_path / "sft", examples=counting_examples(), config=config, seed=0)
+    metrics = sft(model_folder=start, out=tmp_path / "sft", rounds=[(counting_examples(), config)], seed=0)
     assert metrics["steps"] == 60
     assert metrics["last_loss"] < 0.5 * metrics["first_loss"]
     history: list[dict[str, Any]] = []
@@ -460,7 +460,7 @@ def test_a_warm_start_repeats_itself(start: Path, tmp_path: Path) -> None:
 
     for name in ("a", "b"):
         config = SftConfig(steps=3, batch_size=4, lr=1e-2)
-        sft(model_folder=start, out=tmp_path / name, examples=counting_examples(), config=config, seed=3)
+        sft(model_folder=start, out=tmp_path / name, rounds=[(counting_examples(), config)], seed=3)
     assert_same(tmp_path / "a", tmp_path / "b")
 
 
@@ -480,15 +480,7 @@ def test_ctrl_c_saves_the_steps_of_a_warm_start(stop: int, start: Path, tmp_path
                 signal.raise_signal(signal.SIGINT)
 
         seen.clear()
-        sft(
-            model_folder=start,
-            out=tmp_path / name,
-            examples=examples,
-            config=config,
-            seed=3,
-            log=log,
-            then=(examples, config),
-        )
+        sft(model_folder=start, out=tmp_path / name, rounds=[(examples, config)] * 2, seed=3, log=log)
 
     warmed("straight")
     losses = list(seen)
@@ -507,10 +499,10 @@ def test_a_second_training_goes_on_from_the_first(start: Path, tmp_path: Path) -
 
     first, second = (counting_examples(), SftConfig(steps=3, lr=1e-2)), (counting_examples()[:9], SftConfig(steps=2))
     known = {"seed": 3, "threads": 1}
-    metrics = sft(model_folder=start, out=tmp_path / "a", examples=first[0], config=first[1], then=second, **known)
+    metrics = sft(model_folder=start, out=tmp_path / "a", rounds=[first, second], **known)
     assert (metrics["steps"], metrics["examples"]) == (5, 59)
-    sft(model_folder=start, out=tmp_path / "b", examples=first[0], config=first[1], **known)
-    sft(model_folder=tmp_path / "b", out=tmp_path / "c", examples=second[0], config=second[1], **known)
+    sft(model_folder=start, out=tmp_path / "b", rounds=[first], **known)
+    sft(model_folder=tmp_path / "b", out=tmp_path / "c", rounds=[second], **known)
     weights = "model/model.safetensors/model.norm.weight"
     apart = [tensors(tmp_path / name)[weights] for name in ("a", "b", "c")]
     assert torch.equal(apart[0], apart[2]) and not torch.equal(apart[0], apart[1])
@@ -523,7 +515,6 @@ def test_examples_of_which_nothing_trains_are_refused(start: Path, tmp_path: Pat
         sft(
             model_folder=start,
             out=tmp_path / "out",
-            examples=[Example(token_ids=[1, 2], weights=[1.0, 0.0])],
-            config=SftConfig(),
+            rounds=[([Example(token_ids=[1, 2], weights=[1.0, 0.0])], SftConfig())],
             seed=0,
         )

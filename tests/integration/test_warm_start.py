@@ -94,8 +94,8 @@ def taught(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> tupl
     found: tuple[list[Example], list[Example]] = [], []
 
     def sft(**arguments: Any) -> None:
-        found[0].extend(arguments["examples"])
-        found[1].extend(arguments["then"][0])
+        for kept, (examples, _) in zip(found, arguments["rounds"], strict=True):
+            kept.extend(examples)
         raise Killed
 
     monkeypatch.setattr(rla.training.sft, "sft", sft)
@@ -157,12 +157,12 @@ def test_the_policy_learns_from_an_expert_first(tmp_path: Path, monkeypatch: pyt
         more = ("--set", "warm_start.policy.noise=0.5", "--set", "warm_start.expert.examples=3")
         with pytest.raises(Killed):
             stage(folder, "warm-start", *more, "--set", f"warm_start.expert.steps={steps}")
-        erring, sure = asked[made : made + 4], asked[made + 4 : made + 4 + 3 * steps]
+        sure, erring = asked[made : made + 3 * steps], asked[made + 3 * steps : made + 3 * steps + 4]
         assert all(share > 0 for share, _ in erring) and all(share == 0 for share, _ in sure)
         assert {seed for _, seed in erring}.isdisjoint(seed for _, seed in sure)
         metrics = read_json(folder / "run/0/policy/metrics.json")
         assert (metrics["steps"], metrics["examples"]) == (2 + steps, 4 + 3 * steps)
     alone, after = called[0], called[2]
-    assert alone["then"] is None
-    assert [one.token_ids for one in after["then"][0]] == [one.token_ids for one in alone["examples"]]
-    assert after["then"][1] == alone["config"]
+    ((taught, config),), (_, (again, its)) = alone["rounds"], after["rounds"]
+    assert [one.token_ids for one in again] == [one.token_ids for one in taught]
+    assert its == config

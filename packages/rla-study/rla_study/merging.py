@@ -21,9 +21,8 @@ def merge(
     """
 
     def call() -> None:
-        from rla.models.checkpoint import model_folder
+        from rla.models.checkpoint import model_folder, verify_model
         from rla.models.load import write_merged
-        from rla.models.verifying import verify_model
         from rla.store.atomic import whole_folder
 
         model = model_folder(checkpoint)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generate.source import PACKAGES
-from rla.config.load import ENGINES, LAUNCHERS, config_type
+from rla.config.load import ENGINES, LAUNCHERS, MODELS, config_type
 from rla.envs.registry import installed_environments, params_of
 from rla.plugins import registered
 from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pages
@@ -36,6 +36,7 @@ def keys(section: Any, prefix: str = "") -> set[str]:
 
 KEYS = keys(config_type()()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
 KEYS |= {key for entry in registered(ENGINES).values() for key in keys(entry.load()(), "generator.own.")}
+KEYS |= {key for entry in registered(MODELS).values() for key in keys(entry.load()(), "model.own.")}
 for launcher in (entry.load() for entry in registered(LAUNCHERS).values()):
     KEYS |= keys(launcher.Training(), "launch.own.") | keys(launcher.Pool(), "pool.own.")
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from rla.errors import UserError
 from rla.llm import chat as chat_module
 from rla.llm.chat import ChatFormat
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.models.load import load_tokenizer
 
 QWEN_LIKE = (
@@ -80,7 +80,7 @@ def test_control_tokens_in_a_content_stay_text() -> None:
 
 
 def test_control_tokens_in_a_content_stay_text_for_the_word_tokenizer() -> None:
-    tokenizer = build_tokenizer(["put mug in desk", "< > end user"], context=64)
+    tokenizer = new_tokenizer(["put mug in desk", "< > end user"], context=64)
     chat = ChatFormat(tokenizer)
     ids = chat.encode("put mug <end> <user> <assistant> <bos> <pad>")
     assert not set(ids) & (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})

@@ -17,10 +17,10 @@ from rla.llm.chat import ChatFormat
 from rla.llm.http import API_KEY, JsonClient
 from rla.llm.scripted import ScriptedGenerator
 from rla.llm.server_engine import UNKNOWN, ServerGenerator
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from tests.unit.llm.completions_server import CompletionsServer, Fault
 
-CHAT = ChatFormat(build_tokenizer(["go to door 1 2 3"], context=64))
+CHAT = ChatFormat(new_tokenizer(["go to door 1 2 3"], context=64))
 TRIE = TokenTrie([[5, 6, 9], [5, 7, 9], [8, 9]])
 FREE = Request(prompt_ids=[1, 2, 3], max_tokens=4, temperature=0.7, seed=11, samples=3)
 RESTRICTED = replace(FREE, allowed=TRIE)

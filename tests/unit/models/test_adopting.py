@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rla.errors import UserError
-from rla.models.verifying import adopt, keep_or_make, model_digest, verify_model, whole_model
+from rla.models.checkpoint import model_digest, verify_model
+from rla.models.init import adopt, keep_or_make
 
 MADE, OTHER = {"seed": 1}, {"seed": 2}
 
@@ -35,7 +36,7 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(overwrite: bool, tmp_path: P
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy/thesis.md").write_text("years of work")
     with pytest.raises(UserError, match="policy: not made by rla init-model"):
-        whole_model(tmp_path / "policy", MADE, overwrite=overwrite)
+        made(tmp_path / "policy", MADE, overwrite=overwrite)
     assert (tmp_path / "policy/thesis.md").read_text() == "years of work"
 
 
@@ -50,7 +51,7 @@ def test_a_model_of_other_parameters_is_replaced_unless_anything_else_lies_in_it
     assert len(list((tmp_path / "policy").iterdir())) == 4
     (tmp_path / "policy/thesis.md").unlink()
     made(tmp_path / "policy", OTHER, overwrite=True)
-    assert whole_model(tmp_path / "policy", OTHER, overwrite=False)
+    assert kept(tmp_path / "policy", OTHER)
     assert {path.name for path in given.iterdir()} == {"config.json", "README.md"}  # links went, not what they name
 
 
@@ -71,7 +72,7 @@ def test_a_new_model_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> N
 
     with pytest.raises(UserError, match="a package is missing"):
         keep_or_make(tmp_path / "policy", OTHER, lacking, overwrite=True)
-    assert whole_model(tmp_path / "policy", MADE, overwrite=False)
+    assert kept(tmp_path / "policy", MADE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "source"]
 
 
@@ -124,11 +125,13 @@ def test_a_kill_at_any_move_leaves_each_model_its_own_record(
 
 
 def kept(folder: Path, made_from: dict[str, int]) -> bool:
+    """Whether the folder is a whole model of this origin."""
     try:
-        return whole_model(folder, made_from, overwrite=False)
+        keep_or_make(folder, made_from, lambda _: pytest.fail("made again"), overwrite=False)
     except UserError as error:
         assert "made with seed" in str(error)
         return False
+    return True
 
 
 def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None:
@@ -143,6 +146,20 @@ def test_a_file_that_changed_since_is_noticed_and_mended(tmp_path: Path) -> None
     made(tmp_path / "policy", MADE, overwrite=True)
     verify_model(tmp_path / "policy")
     assert model_digest(tmp_path / "policy") != before
+
+
+def test_a_model_with_a_damaged_record_is_replaced_but_never_a_file_of_somebody_else(tmp_path: Path) -> None:
+    source(tmp_path / "source")
+    made(tmp_path / "policy", MADE)
+    (tmp_path / "policy/.origin.json").write_text("{")
+    (tmp_path / "policy/thesis.md").write_text("years of work")
+    with pytest.raises(UserError, match="not valid JSON"):
+        made(tmp_path / "policy", MADE)
+    with pytest.raises(UserError, match=r"holds what rla did not write \(thesis\.md\)"):
+        made(tmp_path / "policy", MADE, overwrite=True)
+    (tmp_path / "policy/thesis.md").unlink()
+    made(tmp_path / "policy", MADE, overwrite=True)
+    assert kept(tmp_path / "policy", MADE)
 
 
 @pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c", "models/missing"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rla.llm.chat import ChatFormat
-from rla.models.init import OFTEN, build_exact_tokenizer
+from rla.models.init import OFTEN, new_tokenizer
 
 PROGRAM = "def f(n):\n    if n > 9:\n        return n * 12\n    return n\n"
-FORMAT = ChatFormat(build_exact_tokenizer([PROGRAM] * OFTEN, context=64))
+FORMAT = ChatFormat(new_tokenizer([PROGRAM] * OFTEN, context=64, exact=True))
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_frequent_pieces_and_short_numbers_are_one_token() -> None:
 
 
 def test_the_same_texts_give_the_same_tokenizer() -> None:
-    again = build_exact_tokenizer([PROGRAM] * OFTEN, context=64)
+    again = new_tokenizer([PROGRAM] * OFTEN, context=64, exact=True)
     assert again.get_vocab() == FORMAT.tokenizer.get_vocab()

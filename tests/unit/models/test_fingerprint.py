@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rla.errors import UserError
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.models.load import load_tokenizer, refuse_other_tokenizer, tokenizer_fingerprint
 
 TEXTS = ["go to cabinet 3", "put mug 1 in/on desk 2"]
@@ -19,7 +19,7 @@ TEXTS = ["go to cabinet 3", "put mug 1 in/on desk 2"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    build_tokenizer(TEXTS, context=64).save_pretrained(tmp_path / "made")
+    new_tokenizer(TEXTS, context=64).save_pretrained(tmp_path / "made")
     return tmp_path / "made"
 
 
@@ -54,7 +54,7 @@ def test_the_template_counts_wherever_it_is_written(folder: Path) -> None:
 def test_another_vocabulary_is_another_tokenizer(
     texts: list[str], phrases: tuple[str, ...], folder: Path, tmp_path: Path
 ) -> None:
-    build_tokenizer(texts, context=64, phrases=phrases).save_pretrained(tmp_path / "other")
+    new_tokenizer(texts, context=64, phrases=phrases).save_pretrained(tmp_path / "other")
     assert tokenizer_fingerprint(tmp_path / "other") != tokenizer_fingerprint(folder)
 
 
@@ -87,14 +87,6 @@ def test_merges_as_strings_or_pairs(tmp_path: Path) -> None:
         (tmp_path / name / "tokenizer.json").write_text(json.dumps(content))
         found.add(tokenizer_fingerprint(tmp_path / name))
     assert len(found) == 2
-
-
-def test_without_tokenizer_json_the_other_files_count(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')
-    (tmp_path / "merges.txt").write_text("a b\n")
-    before = tokenizer_fingerprint(tmp_path)
-    (tmp_path / "merges.txt").write_text("b a\n")
-    assert None not in (before, tokenizer_fingerprint(tmp_path)) and before != tokenizer_fingerprint(tmp_path)
 
 
 def test_what_cannot_be_compared_is_not_refused(folder: Path, tmp_path: Path) -> None:

@@ -47,11 +47,6 @@ def test_weights_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "same"]
 
 
-def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
-    with pytest.raises(UserError, match="exists already"):
-        init_model(folder, texts=["go"], config=SMALL, seed=0)
-
-
 @pytest.mark.parametrize(
     ("config", "key"),
     [
@@ -168,8 +163,7 @@ def test_weights_that_cannot_be_read_are_one_line(own: Path, name: str) -> None:
 def test_a_file_of_a_model_that_is_far_too_large_is_one_line(own: Path, name: str) -> None:
     with (own / name).open("wb") as file:
         file.truncate(189 << 20)
-    most = {"tokenizer.json": 64, "config.json": 16, "chat_template.jinja": 1}.get(name, 64)
-    assert outcomes(own) == [f"{own / name}: 189 MiB, and at most {most} MiB are read of such a file; replace it"] * 3
+    assert outcomes(own) == [f"{own / name}: 189 MiB, and at most 64 MiB are read of such a file; replace it"] * 3
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "added_tokens.json", "model-00002.safetensors"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from rla.models.init import CHAT_TEMPLATE, MAX_NUMBER, build_tokenizer, learnt_vocabulary
+from rla.models.init import CHAT_TEMPLATE, MAX_NUMBER, new_tokenizer, word_tokenizer
 
 TEXTS = [
     "You are in the middle of a room. Looking quickly around you, you see a cabinet 1, and a desk 2.",
@@ -12,7 +14,12 @@ TEXTS = [
     "go to cabinet 3",
     "put mug 1 in/on desk 2",
 ]
-TOKENIZER = build_tokenizer(TEXTS, context=128)
+TOKENIZER = new_tokenizer(TEXTS, context=128)
+
+
+def learnt_vocabulary(texts: list[str], written: Sequence[str] = ()) -> list[str]:
+    found = word_tokenizer(texts, written=written).get_vocab()
+    return sorted(found, key=found.__getitem__)
 
 
 def ids(text: str) -> list[int]:
@@ -48,7 +55,7 @@ def test_every_number_up_to_99_is_known() -> None:
 
 
 def test_a_phrase_is_one_token_wherever_it_stands_whole() -> None:
-    tokenizer = build_tokenizer(TEXTS, context=128, phrases=["You see", "you see a cabinet"])
+    tokenizer = new_tokenizer(TEXTS, context=128, phrases=["You see", "you see a cabinet"])
     text = "room. you see a desk 1. You see a cabinet 2, you see a cabinets"
     tokens = tokenizer.tokenize(text)
     assert tokens == [

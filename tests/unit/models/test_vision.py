@@ -13,7 +13,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from rla.errors import UserError
 from rla.models.load import load_model
-from rla.pictures.encoder import image_features, vision_encoder
+from rla.pictures.encoder import image_features
 from rla.pictures.vision import (
     PixelMaker,
     VisionFormat,
@@ -23,7 +23,7 @@ from rla.pictures.vision import (
     rope_positions,
     scaled_sides,
 )
-from tests.seeing import KINDS, new_vision_model, png_of, small_config, small_model
+from tests.seeing import KINDS, png_of, small_model
 
 
 def vision_of(kind: str) -> VisionFormat:
@@ -73,18 +73,6 @@ def test_texts_alone_count_tokens() -> None:
     assert np.array_equal(found, np.tile(np.arange(5), (3, 1))) and following == 5
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_model_is_small_and_has_its_processor_beside_it(kind: str, tmp_path: Path) -> None:
-    new_vision_model(tmp_path / "again", small_config(kind))
-    first, again = load_model(small_model(kind)), load_model(tmp_path / "again")
-    assert sum(parameter.numel() for parameter in first.parameters()) < 2_000_000
-    assert vision_encoder(first).dtype is torch.float32
-    for one, other in zip(first.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
-    vision = vision_of(kind)
-    assert banned_tokens(tmp_path / "again") == vision.banned and len(vision.banned) == 4
-
-
 def test_a_text_model_sees_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     assert load_vision(tmp_path) is None and banned_tokens(tmp_path) == ()
@@ -109,23 +97,3 @@ def test_broken_and_odd_pictures_are_refused() -> None:
         vision.grid(png_of("red", width=900, height=4))
     with pytest.raises(UserError, match="cannot be decoded"):
         decoded_picture(png[:60])
-
-
-def test_a_new_tower_tells_the_places_of_a_white_picture_apart() -> None:
-    model, vision = load_model(small_model("qwen3-vl")), load_vision(small_model("qwen3-vl"))
-    assert vision is not None
-    pixels, grids = PixelMaker(vision).pixels([png_of((255, 255, 255), width=64, height=64)])
-    with torch.no_grad():
-        (found,) = image_features(model, pixels, grids)
-    rows = found.embeds[-16:].reshape(2, 8, -1)  # the lower quarter, where no corner is
-    between = (rows[0, 0] - rows[0, 4]).norm()
-    assert between > 0.2 * rows[0, 0].norm()  # 0.07 with positions drawn at random
-
-
-def test_a_new_tower_takes_white_for_nothing_and_hears_the_grey_of_a_button() -> None:
-    model, vision = load_model(small_model("qwen3-vl")), vision_of("qwen3-vl")
-    patches = vision_encoder(model).patch_embed
-    with torch.no_grad():
-        white, grey = (patches(PixelMaker(vision).pixels([png_of(shade)])[0])[-1] for shade in ((255,) * 3, (239,) * 3))
-    assert white.abs().max() < 1e-3
-    assert grey.norm() > 0.5 * vision_encoder(model).pos_embed.weight[0].norm()

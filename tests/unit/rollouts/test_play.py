@@ -16,7 +16,7 @@ from rla.envs.observation import EnvironmentFailure, Observation
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.records import StopReason, Task, Trajectory, content_id
 from tests.unit.builders import task
@@ -50,7 +50,7 @@ class Corridor:
         self.closed = True
 
 
-CHAT = ChatFormat(build_tokenizer(WORDS, context=256))
+CHAT = ChatFormat(new_tokenizer(WORDS, context=256))
 
 
 def forward(request: Request, seed: int) -> list[int]:

@@ -64,7 +64,7 @@ def made(
     monkeypatch.setattr(warm_start, "environment", lambda name: env)
     failed = FailedScenes("judge episodes", count)
     chat = ChatFormat(byte_tokenizer())
-    return len(make(ctx, chat, [TASK], replace(SftConfig(), examples=count), failed=failed)), failed
+    return len(list(make(ctx, chat, [TASK], replace(SftConfig(), examples=count), failed=failed))), failed
 
 
 def test_a_demonstration_that_fails_is_left_out_and_counted(ctx: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:

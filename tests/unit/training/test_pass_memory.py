@@ -57,7 +57,7 @@ def test_a_warm_start_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.Mon
     for name, room, expected in (("whole", CPU_PASS_BYTES, 1), ("bounded", 45 * each, 4)):
         monkeypatch.setattr("rla.training.cost.CPU_PASS_BYTES", room)
         passes.clear()
-        sft(model_folder=start, out=tmp_path / name, examples=taught, config=SftConfig(steps=1, batch_size=8), seed=0)
+        sft(model_folder=start, out=tmp_path / name, rounds=[(taught, SftConfig(steps=1, batch_size=8))], seed=0)
         assert len(passes) == expected
 
 

@@ -47,7 +47,7 @@ def trained(
 ) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
     """The metrics of every step, and the weights afterwards."""
     steps: list[dict[str, Any]] = []
-    sft(model_folder=model, out=out, examples=taught or examples(), config=config, seed=0, log=steps.append)
+    sft(model_folder=model, out=out, rounds=[(taught or examples(), config)], seed=0, log=steps.append)
     return steps, dict(load_model(open_checkpoint(out).model, dtype="float32").state_dict())
 
 
@@ -83,7 +83,10 @@ def test_examples_of_a_row_do_not_see_each_other(model: Path, tmp_path: Path) ->
 
 
 def test_passes_hold_at_most_so_many_tokens_and_share_one_sum_of_weights() -> None:
-    rows = [{"input_ids": list(one.token_ids), "loss_weights": list(one.weights), "branches": []} for one in examples()]
+    rows = [
+        {"input_ids": list(one.token_ids), "loss_weights": list(one.weights), "branches": [], "image_spans": []}
+        for one in examples()
+    ]
     passes = Collator(packs=True, tokens_per_pass=50)(rows)["passes"]
     assert [one["sizes"] for one in passes] == [[5, 40], [17, 8], [33], [21]]
     total = sum(sum(one.weights[1:]) for one in examples())

@@ -178,8 +178,8 @@ def test_sequences_and_their_pictures_come_back_from_the_disk(tmp_path: Path) ->
     vision = vision_of("qwen3-vl")
     given = [*several(vision), branching(vision)]
     stats = write_sequences(tmp_path / "s.arrow", given, max_tokens=1000, budget=1000)
-    write_images(tmp_path / "i.arrow", ((digest, PNGS[digest]) for digest in stats.pictures))
-    images = StoredImages(tmp_path / "i.arrow")
+    write_images(tmp_path / "i.zip", ((digest, PNGS[digest]) for digest in stats.pictures))
+    images = StoredImages(tmp_path / "i.zip")
     kept = StoredSequences(tmp_path / "s.arrow", stats, images=images)
     assert list(kept) == given and set(stats.pictures) == set(PNGS) == set(images)
     assert {digest: images[digest] for digest in images} == PNGS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,24 +26,12 @@ if TYPE_CHECKING:
 COLLECTED = "collected"  # the shard that `rla collect` makes for the run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenConversations:
-    """The conversations of `sources`, as `rla.training.warm_start.GivenExamples`."""
-
-    ctx: StageContext
-    sources: Sequence[Path]
-
-    @property
-    def files(self) -> list[Path]:
-        return [one for path in self.sources for one in parts_of_source(path)]
-
-    def examples(self, tokenizer: PreTrainedTokenizerBase, config: SftConfig) -> list[Example]:
-        return _conversation_examples(self.ctx, tokenizer, self.sources, config)
-
-
-def given_conversations(ctx: StageContext) -> GivenConversations:
-    """The conversations that `warm_start.conversations` names."""
-    return GivenConversations(ctx=ctx, sources=_conversations_source(ctx))
+def given_conversations(ctx: StageContext) -> tuple[list[Path], Callable[..., list[Example]]]:
+    """The files of the conversations that `warm_start.conversations` names, and a function that makes their examples
+    for a tokenizer and an `SftConfig`.
+    """
+    sources = _conversations_source(ctx)
+    return [one for path in sources for one in parts_of_source(path)], partial(_conversation_examples, ctx, sources)
 
 
 def _conversations_source(ctx: StageContext) -> list[Path]:
@@ -82,7 +70,7 @@ def chosen(ctx: StageContext, folder: Path) -> bool:
 
 
 def _conversation_examples(
-    ctx: StageContext, tokenizer: PreTrainedTokenizerBase, sources: Sequence[Path], config: SftConfig
+    ctx: StageContext, sources: Sequence[Path], tokenizer: PreTrainedTokenizerBase, config: SftConfig
 ) -> list[Example]:
     """All conversations of `sources`; `config.examples` applies to demonstrations only. Conversations that are longer
     than the model's context, or that its chat template cannot print, are left out; with `max_length` they are cut.

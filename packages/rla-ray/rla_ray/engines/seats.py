@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Generator
-from rla.models.checkpoint import MANIFEST, open_checkpoint, parts_of
-from rla.models.verifying import model_digest, verify_model
+from rla.models.checkpoint import MANIFEST, model_digest, open_checkpoint, parts_of, verify_model
 from rla_ray.engines.bases import base_digest, file_state
 from rla_ray.engines.kept_engines import Base, Engine, Make, Sleeps, Wanted, make_engine
 

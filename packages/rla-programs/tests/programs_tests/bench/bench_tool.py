@@ -33,7 +33,7 @@ from rla.envs.observation import Observation
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.scripted import ScriptedGenerator
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.store.records import Task
 from tests.unit.builders import task
@@ -156,7 +156,7 @@ class Rounds:
 
 
 async def engine_share(execution: ExecutionConfig, *, episodes: int, rounds: int, token_s: float, median: int) -> None:
-    chat, tool = ChatFormat(build_tokenizer(["go on"], context=4096)), PythonTool(execution)
+    chat, tool = ChatFormat(new_tokenizer(["go on"], context=4096)), PythonTool(execution)
     engine = PacedEngine(chat.end_id, token_s=token_s, median=median)
     shared = Rollouts(
         generator=engine,

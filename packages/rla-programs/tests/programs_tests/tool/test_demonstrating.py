@@ -15,7 +15,7 @@ from rla_programs.tool.vocabulary import question_texts
 from programs_tests.tool.questions import HERMES, SHORT, drawn
 from rla.envs.protocols import Demonstration
 from rla.errors import UserError
-from rla.models.init import build_exact_tokenizer
+from rla.models.init import new_tokenizer
 from rla.store.records import Task
 
 (POWER,) = drawn("powers")
@@ -119,7 +119,7 @@ def test_two_thirds_of_stitched_calls_are_fragments() -> None:
 
 
 def test_the_small_tokenizer_spells_what_is_copied_the_same_way_everywhere() -> None:
-    tokenizer = build_exact_tokenizer(question_texts(drawn(count=210), SHORT, seed=0), context=256)
+    tokenizer = new_tokenizer(question_texts(drawn(count=210), SHORT, seed=0), context=256, exact=True)
     copied = ["e", "l", "l", "u", "v", "'*", "7", "0", "9"]
     for text in ("How often is 'u' in 'elluv'*709?", ">>> print(('elluv'*709).count('u'))"):
         tokens = tokenizer.tokenize(text)

@@ -7,7 +7,7 @@ from rla_programs.tool.labels import ROUND_REASONS
 
 from rla.config import Config
 from rla.envs.registry import from_mapping
-from rla.models.init import build_exact_tokenizer
+from rla.models.init import new_tokenizer
 
 
 def config_of(prompt: str) -> Config:
@@ -20,7 +20,7 @@ def config_of(prompt: str) -> Config:
 def most_tokens_of_a_verdict(config: Config) -> int:
     env = Tool()
     texts = list(env.tokenizer_texts(env.tasks(config, split="train", seed=0), config))
-    tokenizer = build_exact_tokenizer(texts, context=512)
+    tokenizer = new_tokenizer(texts, context=512, exact=True)
     return max(len(tokenizer.encode(reason)) for reason in ROUND_REASONS)
 
 

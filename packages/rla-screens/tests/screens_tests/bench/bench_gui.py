@@ -33,7 +33,7 @@ AT = (150.0, 205.0)  # where a click changes nothing
 RUN = (
     *("env.name=browser", "env.max_steps=2", "env.own.mode=pixels", "tasks.kinds=[click-button-sequence]"),
     *("tasks.train_scenes=16", "tasks.test_scenes=2", "tasks.tasks_per_scene=1", "warm_start.enabled=false"),
-    *("model.vision.kind=qwen3-vl", "model.vision.patch_size=14", "model.context=384", "generator.context=384"),
+    *("model.architecture=vision", "model.own.patch_size=14", "model.context=384", "generator.context=384"),
     *(
         "policy.reply=text",
         "policy.history=window",

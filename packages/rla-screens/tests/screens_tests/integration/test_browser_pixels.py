@@ -34,7 +34,7 @@ env: {name: browser, max_steps: 2, own: {mode: pixels, cell: 20}}
 tasks: {kinds: [click-button-sequence], train_scenes: 4, test_scenes: 2, tasks_per_scene: 1}
 model:
   {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 384,
-   vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 14, most_tokens: 64}}
+   architecture: vision, own: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 14, most_tokens: 64}}
 launch: {threads: 1}
 generator: {context: 384, max_sequences: 8}
 policy: {reply: text, history: window, images: 2, decoding: admissible, max_tokens: 12, temperature: 1.0}

@@ -20,7 +20,7 @@ env: {name: desktop, max_steps: 5, own: {machines: 2, width: 640, height: 480, s
 tasks: {kinds: [text], train_scenes: 2, test_scenes: 1, tasks_per_scene: 1}
 model:
   {hidden_size: 32, layers: 2, heads: 2, intermediate_size: 48, context: 768,
-   vision: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 8, most_tokens: 64}}
+   architecture: vision, own: {kind: qwen3-vl, hidden_size: 16, layers: 2, heads: 2, patch_size: 8, most_tokens: 64}}
 launch: {threads: 1}
 generator: {context: 768, max_sequences: 8}
 policy: {reply: text, history: window, images: 1, decoding: free, max_tokens: 6, temperature: 1.0}

@@ -12,7 +12,7 @@ from rla.config import Config
 from rla.envs.registry import environment, load_config
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
-from rla.models.init import build_tokenizer
+from rla.models.init import new_tokenizer
 from rla.store.layout import resource
 from rla.store.records import Task
 from study_tests.bench.peer.household import TOOL, Household, taught_tokenizer
@@ -34,7 +34,7 @@ def task(config: Config) -> Task:
 @pytest.fixture(scope="module")
 def tokenizer(config: Config, task: Task) -> Any:
     alfworld = environment("alfworld")
-    return build_tokenizer(
+    return new_tokenizer(
         alfworld.tokenizer_texts([task], config), context=896, phrases=alfworld.tokenizer_phrases(config)
     )
 

@@ -1,14 +1,17 @@
-"""A small new vision-language model: the text model of `rla.models.init` with the vision encoder of a Qwen model."""
+"""A small new vision-language model: the text model of `rla.models.init` with the vision encoder of a Qwen model.
+
+`model.architecture: vision` makes one, with the parameters in `model.own`.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
+from rla.config.schema import ranged
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.init import text_sizes
@@ -38,22 +41,42 @@ SIDE = 16  # Qwen3-VL learns a square of so many positions and interpolates it t
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 
 
-def fill_vision_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
-    """Write an untrained fp32 model, its tokenizer with image tokens, and its image processor to an empty folder.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionModel:
+    """The vision encoder of a small new model."""
 
-    Raises UserError if the sizes in `config` do not fit together.
-    """
-    from transformers.utils.logging import disable_progress_bar
+    kind: Literal["qwen2.5-vl", "qwen3-vl"] = "qwen3-vl"  # architecture of transformers
+    # width of the encoder; raise it if a larger model still misreads pictures
+    hidden_size: int = ranged(64, least=8, most=65536)
+    layers: int = ranged(4, least=1, most=1024)  # blocks of the encoder; as for hidden_size
+    # attention heads of the encoder; hidden_size must be a multiple of 4 * heads
+    heads: int = ranged(4, least=1, most=1024)
+    # pixels; a token stands for 2 x 2 patches. Lower it if details are smaller than that
+    patch_size: int = ranged(14, least=2, most=256)
+    # of a picture; larger ones are scaled down. Lower it to save memory and context
+    most_tokens: int = ranged(256, least=1, most=1 << 16)
 
-    disable_progress_bar()
-    ids = _add_vision_tokens(tokenizer)
-    sizes = text_sizes(tokenizer, config)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _new_model(config, sizes, ids)
-    model.float().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    _write_processor(folder, config)
+    def __post_init__(self) -> None:
+        if self.hidden_size % (4 * self.heads):
+            raise ValueError("hidden_size: must be a multiple of 4 * heads, because rows and columns turn it")
+
+    def fill_model(self, folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
+        """Write an untrained fp32 model, its tokenizer with image tokens, and its image processor to an empty folder.
+
+        Raises UserError if the sizes in `config` do not fit together.
+        """
+        import torch
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        ids = _add_vision_tokens(tokenizer)
+        sizes = text_sizes(tokenizer, config)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = _new_model(self, sizes, ids)
+        model.float().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        _write_processor(folder, self)
 
 
 def _add_vision_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
@@ -71,7 +94,7 @@ def _add_vision_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     return {name: int(tokenizer.convert_tokens_to_ids(text)) for name, text in names.items()}
 
 
-def _new_model(config: ModelConfig, text: dict[str, Any], ids: dict[str, int]) -> PreTrainedModel:
+def _new_model(vision: VisionModel, text: dict[str, Any], ids: dict[str, int]) -> PreTrainedModel:
     """A model with random weights. `text` are the sizes of its language model."""
     from transformers import (
         Qwen2_5_VLConfig,
@@ -80,11 +103,6 @@ def _new_model(config: ModelConfig, text: dict[str, Any], ids: dict[str, int]) -
         Qwen3VLForConditionalGeneration,
     )
 
-    vision = config.vision
-    if vision.hidden_size % (4 * vision.heads):
-        raise UserError(
-            "model.vision.hidden_size must be a multiple of 4 * model.vision.heads: rows and columns turn it"
-        )
     half = text["head_dim"] // 2
     if half < 3:
         raise UserError("model.hidden_size / model.heads must be at least 6: three positions turn a head")
@@ -98,7 +116,7 @@ def _new_model(config: ModelConfig, text: dict[str, Any], ids: dict[str, int]) -
         "patch_size": vision.patch_size,
         "spatial_merge_size": MERGE,
         "temporal_patch_size": TEMPORAL,
-        "out_hidden_size": config.hidden_size,
+        "out_hidden_size": text["hidden_size"],
         "initializer_range": text["initializer_range"],
     }
     whole = {**ids, "tie_word_embeddings": True, "initializer_range": text["initializer_range"]}
@@ -124,6 +142,8 @@ def _encode_positions(encoder: Any) -> None:
     A white patch starts as its position alone; any difference from white counts at once, because pages draw a button in
     a grey that is one sixteenth darker.
     """
+    import torch
+
     places = encoder.pos_embed.weight
     side, width = math.isqrt(places.shape[0]), places.shape[1]
     speeds = math.pi / 2 * 2.0 ** torch.linspace(0, MAX_OCTAVE, width // 4)
@@ -138,9 +158,9 @@ def _encode_positions(encoder: Any) -> None:
         encoder.patch_embed.proj.bias.copy_(-patches.sum(dim=(2, 3, 4)) @ white)
 
 
-def _write_processor(folder: Path, config: ModelConfig) -> None:
+def _write_processor(folder: Path, vision: VisionModel) -> None:
     """Write the settings of the image processor, and of the video processor that transformers asks for with it."""
-    side = MERGE * config.vision.patch_size
+    side = MERGE * vision.patch_size
     settings = {
         "do_convert_rgb": True,
         "do_resize": True,
@@ -149,13 +169,13 @@ def _write_processor(folder: Path, config: ModelConfig) -> None:
         "do_normalize": True,
         **CLIP,
         "resample": 3,
-        "patch_size": config.vision.patch_size,
+        "patch_size": vision.patch_size,
         "temporal_patch_size": TEMPORAL,
         "merge_size": MERGE,
-        "size": {"shortest_edge": side**2, "longest_edge": config.vision.most_tokens * side**2},
+        "size": {"shortest_edge": side**2, "longest_edge": vision.most_tokens * side**2},
     }
-    processor = "Qwen3VLProcessor" if config.vision.kind == "qwen3-vl" else "Qwen2_5_VLProcessor"
-    video = "Qwen3VLVideoProcessor" if config.vision.kind == "qwen3-vl" else "Qwen2VLVideoProcessor"
+    processor = "Qwen3VLProcessor" if vision.kind == "qwen3-vl" else "Qwen2_5_VLProcessor"
+    video = "Qwen3VLVideoProcessor" if vision.kind == "qwen3-vl" else "Qwen2VLVideoProcessor"
     files = {
         "preprocessor_config.json": {
             "image_processor_type": "Qwen2VLImageProcessor",

@@ -12,7 +12,10 @@ from rla.cli.app import run
 from tests import squares
 from tests.seeing import png_of
 
-PARAMS = squares.PARAMS.replace("train_scenes: 6, test_scenes: 3", "train_scenes: 16, test_scenes: 10")
+PARAMS = squares.PARAMS.replace("train_scenes: 6, test_scenes: 3", "train_scenes: 16, test_scenes: 10").replace(
+    "architecture: seeing",
+    "architecture: vision, own: {hidden_size: 16, layers: 2, heads: 2, patch_size: 4, most_tokens: 64}",
+)
 SETTINGS = (
     "warm_start.policy={examples: 120, steps: 200, batch_size: 16, lr: 3.0e-3}",
     "warm_start.reward={examples: 4, steps: 1, batch_size: 4}",
