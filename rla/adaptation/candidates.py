@@ -30,6 +30,7 @@ from rla.adaptation.drafting import (
     edit_tally,
     read_evidence,
 )
+from rla.config.load import own_engine
 from rla.config.sections import GeneratorConfig
 from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, need
 from rla.envs.views import RejectedEdit
@@ -238,7 +239,8 @@ def _proposing_engine(ctx: StageContext) -> GeneratorConfig:
     """The `generator` section, changed by the keys of `adaptation.llm`."""
     config, own = ctx.config.generator, ctx.config.adaptation.llm
     if own.server:
-        config = replace(config, backend="server", own=None, server=own.server, server_model="")
+        engine = own_engine("server", {"url": own.server}, where="adaptation.llm.server is set")
+        config = replace(config, backend="server", own=engine)
     return replace(config, context=own.context or config.context)
 
 

@@ -349,11 +349,10 @@ def check_config(config: Config, where: str) -> None:
                 f"{where}: judge.server is set, and a chat server does not restrict its replies; set judge.decoding: "
                 "free"
             )
-    if config.generator.backend == "server":
-        _check_address(config.generator.server, "generator.server", f"{where}: generator.backend is server")
     _check_adaptation(config, where)
     if server := config.adaptation.llm.server:
-        _check_address(server, "adaptation.llm.server", f"{where}: adaptation.llm.server is set")
+        check_address(server, "adaptation.llm.server", f"{where}: adaptation.llm.server is set")
+        own_engine("server", {"url": server}, where=f"{where}: adaptation.llm.server is set")
     _check_adapters(config, where)
     _check_training(config, where)
     alone = config.judge.votes == 1 and config.credit.reward_model_normalise == "step"
@@ -437,7 +436,7 @@ def _check_adaptation(config: Config, where: str) -> None:
         )
 
 
-def _check_address(text: str, key: str, where: str) -> None:
+def check_address(text: str, key: str, where: str) -> None:
     """Raise UserError unless `text` is the base URL of a server. Passwords and queries are refused, because params are
     stored next to every output.
     """
@@ -453,7 +452,7 @@ def _check_address(text: str, key: str, where: str) -> None:
 
 def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
     """Raise UserError if a chat server has no address or no name of a model. `where`: the beginning of the error."""
-    _check_address(server.url, f"{key}.url", where)
+    check_address(server.url, f"{key}.url", where)
     if not server.model:
         raise UserError(f"{where}; set {key}.model to the name by which the server knows it")
 
@@ -502,7 +501,7 @@ def _check_baseline(credit: CreditConfig, where: str) -> None:
 
 
 SECTIONS, ENGINES, LAUNCHERS = "rla.sections", "rla.engines", "rla.launchers"
-BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
+BUILTIN = ("transformers", "vllm", "scripted")  # engines without parameters of their own
 
 
 def config_type(packages: Collection[str] | None = None) -> type[Config]:
@@ -536,43 +535,46 @@ def _restored(found: tuple[tuple[str, Any], ...], values: Mapping[str, Any]) -> 
     return _with_sections(found)(**values)
 
 
+def own_engine(name: str, data: Any, *, where: str) -> Any:
+    """The parameters `generator.own` of a registered engine. Raises UserError as `_with_own_parameters` does."""
+    entry = _registration("generator.backend", name, ENGINES, BUILTIN, where)
+    return _own("generator.backend", entry, data, where)
+
+
+def _registration(key: str, name: str, group: str, builtin: tuple[str, ...], where: str) -> EntryPoint:
+    installed = registered(group)
+    if name not in installed:
+        raise UserError(
+            f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
+            f"install the package that brings {name} (docs/guide/install.md)"
+        )
+    return installed[name]
+
+
+def _own(key: str, entry: EntryPoint, data: Any, where: str, *, role: str = "") -> Any:
+    found = loaded(entry)
+    shape = getattr(found, role, None) if role else found
+    if not (isinstance(shape, type) and is_dataclass(shape)):
+        raise UserError(f"{where}: {key}: {entry.name} is {entry.value}, which is not a dataclass; mend its package")
+    return build(shape, data or {}, where, f"{key.partition('.')[0]}.own.")
+
+
 def _with_own_parameters(config: Config, *, where: str) -> Config:
     """`config` with `own` of generator, launch and pool as instances of the dataclasses of their packages, or None for
     implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and for
     unknown keys.
     """
-
-    def own(key: str, entry: EntryPoint, data: Any, *, role: str = "") -> Any:
-        section = f"{key.partition('.')[0]}.own"
-        found = loaded(entry)
-        shape = getattr(found, role, None) if role else found
-        if not (isinstance(shape, type) and is_dataclass(shape)):
-            raise UserError(
-                f"{where}: {key}: {entry.name} is {entry.value}, which is not a dataclass; mend its package"
-            )
-        return build(shape, data or {}, where, f"{section}.")
-
-    def registration(key: str, name: str, group: str, builtin: tuple[str, ...]) -> EntryPoint:
-        installed = registered(group)
-        if name not in installed:
-            raise UserError(
-                f"{where}: {key} is {name!r}; installed: {', '.join([*builtin, *installed])}; choose one of these, or "
-                f"install the package that brings {name}"
-            )
-        return installed[name]
-
     generator, launch, pool = config.generator, config.launch, config.pool
     engine = hosts = training = None
     if generator.backend not in BUILTIN:
-        entry = registration("generator.backend", generator.backend, ENGINES, BUILTIN)
-        engine = own("generator.backend", entry, generator.own)
+        engine = own_engine(generator.backend, generator.own, where=where)
     if pool.backend != "local":
-        entry = registration("pool.backend", pool.backend, LAUNCHERS, ("local",))
-        hosts = own("pool.backend", entry, pool.own, role="Pool")
+        entry = _registration("pool.backend", pool.backend, LAUNCHERS, ("local",), where)
+        hosts = _own("pool.backend", entry, pool.own, where, role="Pool")
     if launch.training is not None and (
         launcher := registered(LAUNCHERS).get(launch.training)
     ):  # else the name of a file
-        training = own("launch.training", launcher, launch.own, role="Training")
+        training = _own("launch.training", launcher, launch.own, where, role="Training")
     return replace(
         config,
         generator=replace(generator, own=engine),

@@ -183,7 +183,7 @@ class ModelConfig:
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    # transformers, vllm, server, scripted, or an engine of an installed package (`docs/guide/engines.md`); vllm for
+    # transformers, vllm, scripted, or an engine of an installed package (`docs/guide/engines.md`); vllm for
     # models of a billion parameters and more
     backend: str = recorded_as("transformers", "engine_name")
     own: Any = field(default=None, metadata=WITHOUT_EFFECT)  # parameters of an engine that a package brings
@@ -205,9 +205,6 @@ class GeneratorConfig:
     # share of a GPU that vLLM may take; lower it if something else needs the GPU
     gpu_memory: float = ranged(0.85, above=0.0, most=1.0)
     enforce_eager: bool = False  # vLLM without compilation, which starts sooner and runs slower; for short tests
-    server: str = without_effect("")  # base URL of `backend: server`, such as http://localhost:8000/v1
-    # the served name; set it if the server has several models and none is known to be this stage's checkpoint
-    server_model: str = without_effect("")
 
     @property
     def engine_name(self) -> str:
@@ -285,7 +282,7 @@ class ProposerConfig:
     """The language model of `adaptation.proposer: llm`, which also writes the critiques. Its tokens do not train."""
 
     model: str = ""  # a model folder or hub id; empty: the policy that played. Name a larger one if few edits are valid
-    # base URL of a server with that model; for one that does not fit beside the policy
+    # base URL of a server with that model (as of `generator.backend: server`); for one that does not fit on the GPU
     server: str = without_effect("")
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
     temperature: float = heat(1.0)  # of critiques and edits; lower it if many edits cannot be read

@@ -23,9 +23,9 @@ VERIFIED = "RLA_VERIFIED"  # the model whose files the parent process has alread
 
 
 class OwnEngine(Protocol):
-    """An engine that a package registers in `rla.engines`; `config.own` is an instance."""
-
-    engine: str  # the backend that produces the replies, or the registered name
+    """An engine that a package registers in `rla.engines`; `config.own` is an instance. An attribute `engine` names the
+    backend that computes, if it is not the registered name.
+    """
 
     def generator(
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
@@ -56,10 +56,6 @@ def make_generator(
         from rla.llm.scripted import ScriptedGenerator
 
         return ScriptedGenerator(context=config.context, stop_id=ChatFormat(tokenizer).end_id), tokenizer
-    if config.backend == "server":
-        from rla.llm.server_engine import connect
-
-        return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
     if config.own is not None:
         own: OwnEngine = config.own
         made = own.generator(config, model=model, chat=ChatFormat(tokenizer), seed=seed, training=training)

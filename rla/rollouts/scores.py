@@ -400,7 +400,7 @@ def score_played(
             prompt=prompt,
             seed=config.seed,
             # these engines find shared prefixes by themselves
-            at_once=not config.judge.trains or config.generator.engine_name in ("vllm", "server"),
+            at_once=not config.judge.trains or config.generator.engine_name != "transformers",
             images=config.judge.images,
             voted=first.voted,
         )
