@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -211,16 +211,11 @@ def slice_of(ctx: StageContext) -> Slice:
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
 
-def divided(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
-    """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails.
-
-    `check` is called before they start, and returns environment variables for them.
-    """
+def divided(ctx: StageContext, writer: ShardWriter) -> bool:
+    """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails."""
     if writer.slice.index > 0:
         return False
-    count, known = writer.slice.count, dict(check())
-    if writer.replaces:
-        known[REPLACES] = "1"
+    count, known = writer.slice.count, {REPLACES: "1"} if writer.replaces else {}
     ctx.progress.note(f"{ctx.spec.name}: {count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
     with called_again(ctx, ctx.paths) as arguments:

@@ -18,8 +18,7 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rla.agents.judge import judged_with_pictures, views
-from rla.agents.policy import CommandTries, PolicyAgent, check_calls
+from rla.agents import CommandTries, PolicyAgent, check_calls, judged_with_pictures, views
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Demonstrates, Judged, Labels, Teaches, ToolPrompt, need, prefetched, told_schemas
@@ -219,7 +218,7 @@ def _agent_examples(
             token_ids=reply, logprobs=[0.0] * count, allowed=[[]] * count, finish_reason=FinishReason.STOP
         )
         agent.read(said, observation, commands)
-    for segment in agent.dialogue():
+    for segment in agent.dialogue:
         if len(segment.token_ids) > ctx.config.model.context:
             continue
         weights = [1.0 if sampled else config.observed for sampled in segment.sampled]

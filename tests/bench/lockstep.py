@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rla.agents.policy import CommandTries, PolicyAgent
+from rla.agents import CommandTries, PolicyAgent
 from rla.envs.observation import Environment, Observation, offered
 from rla.llm.base import Request
 from rla.rollouts.play import Episode, Rollouts
