@@ -51,7 +51,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
         judgements,
         labels.frame,
         unlabelled=labels.unlabelled,
-        other_pictures=labels.other_pictures,
         played=read_manifest(ctx.path("trajectories"), "trajectories")["counts"],
         decided=read_manifest(ctx.path("verdicts"), "verdicts")["counts"],
     )

@@ -37,21 +37,19 @@ def iteration_metrics(
     labels: pl.DataFrame,
     *,
     unlabelled: int,
-    other_pictures: int | None,
     played: Mapping[str, int],
     decided: Mapping[str, Any],
 ) -> dict[str, Any]:
     """All metrics of an iteration; frames as for `diagnostics` and `process_metrics`.
 
-    `unlabelled`: episodes without labels of steps; `other_pictures`: episodes with labels whose replay showed another
-    picture. `played` and `decided`: the counts in the manifests of the trajectories and of the verdicts.
+    `unlabelled`: episodes without labels of steps. `played` and `decided`: the counts in the manifests of the
+    trajectories and of the verdicts.
     """
     count = max(played["steps"], 1)
     return {
         **diagnostics(episodes, judgements, steps),
         **process_metrics(episodes, judgements, labels),
         "unlabelled_episodes": unlabelled,
-        "replays_with_other_pictures": other_pictures,
         "invalid_actions": played["invalid_actions"] / count,
         "truncated": played["truncated"] / count,
         "context_stops": played["context_stops"],
