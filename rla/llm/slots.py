@@ -173,13 +173,6 @@ def slot_attention(
     return joined.index_select(0, slot_plan.order).unsqueeze(0), None
 
 
-def register() -> None:
-    """Register IMPLEMENTATION with transformers, without a mask function because the plan makes its own masks."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(IMPLEMENTATION, slot_attention)
-
-
 class SlotTable:
     """The bookkeeping of `slots` slots of `context` tokens (host side, no tensors)."""
 
@@ -227,7 +220,8 @@ class SlotTable:
         if slot is None:
             return None
         if own is None:
-            self._drop_holder(slot)
+            if (holder := self._holder[slot]) is not None:
+                self.release(holder)
             if session is not None:
                 self._sessions[session] = slot
                 self._holder[slot] = session
@@ -254,11 +248,6 @@ class SlotTable:
         slot = self._sessions.pop(session, None)
         if slot is not None:
             self._holder[slot] = None
-
-    def _drop_holder(self, slot: int) -> None:
-        holder = self._holder[slot]
-        if holder is not None:
-            self.release(holder)
 
     def _choose(self, prompt: Ints, idle_before: float) -> int | None:
         idle = np.flatnonzero(~self._live)
@@ -307,14 +296,12 @@ class SlotCache(Cache):
         key_heads = getattr(config, "num_key_value_heads", None) or heads
         shape = (2, config.num_hidden_layers, slots, context, key_heads, width)
         self.store = zeros(shape, dtype=dtype, device=device)
-        self.plan: AttentionPlan | None = None
+        self.plan: AttentionPlan  # of the current pass
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write [1, K, T, D] to the plan's cells; return the layer's whole store for the attention."""
-        if self.plan is None:
-            raise RuntimeError("SlotCache.update before a plan was set")
         key, value = self.store[0, layer_idx], self.store[1, layer_idx]
         key.flatten(0, 1).index_copy_(0, self.plan.cells, key_states[0].transpose(0, 1))
         value.flatten(0, 1).index_copy_(0, self.plan.cells, value_states[0].transpose(0, 1))

@@ -18,7 +18,7 @@ from rla.llm import chat_server
 from rla.llm.base import Completion, ContextOverflow, Request, TokenTrie, UnusableReply, replies_to, restricted
 from rla.llm.chat import ChatFormat
 from rla.llm.chat_server import JsonClient
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.init import build_tokenizer
 
 CHAT = ChatFormat(build_tokenizer(["go to door 1 2 3"], context=64))

@@ -17,7 +17,7 @@ from bridges_tests.engines.test_server_engine import CHAT
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 
 VOCABULARY = 64
 

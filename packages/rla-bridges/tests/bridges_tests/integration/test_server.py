@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
-from rla.llm import chat_server, scripted
+from rla.llm import chat_server, factory
 from rla.llm.base import SEED_MASK, Request
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.store.reading import read_rows
 from rla.store.record import MANIFEST
 from tests.integration.pipelines import PARAMS, contents
@@ -91,7 +91,7 @@ def test_rows_equal_those_of_the_engine_in_process(
         state = hashlib.sha256(f"{seed & SEED_MASK}:{list(request.prompt_ids)}".encode()).digest()
         return [10 + value % 20 for value in state[: 4 + state[0] % 20]]
 
-    monkeypatch.setattr(scripted, "hashed_path", rambling)
+    monkeypatch.setattr(factory, "hashed_path", rambling)
     free = ("--set", "policy.decoding=free", "--set", "guards.stop=[]")  # nothing that it says is an action
     rla("rollout", "--out", "in-process", *free)
     with CompletionsServer(ScriptedGenerator()) as server:
