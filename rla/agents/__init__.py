@@ -73,7 +73,7 @@ class CommandTries:
 
 
 @dataclass(slots=True)
-class GrowingSegment:
+class _GrowingSegment:
     """A segment under construction: tokens that were read, and tokens that were sampled."""
 
     token_ids: list[int] = field(default_factory=list)
@@ -115,7 +115,7 @@ class PolicyAgent:
         instruction: str,
         pictures: PictureChat | None = None,
     ) -> None:
-        self.dialogue: list[GrowingSegment] = []
+        self.dialogue: list[_GrowingSegment] = []
         self._chat, self._prompt, self._config, self._tries = chat, prompt, config, tries
         self._instruction, self._pictures = instruction, pictures
         self._past: list[PastStep] = []
@@ -135,7 +135,7 @@ class PolicyAgent:
         self._now = images
         if self._config.history == "window" or not self.dialogue:
             told = self._opening(observation, commands)
-            self.dialogue.append(GrowingSegment())
+            self.dialogue.append(_GrowingSegment())
         elif results and isinstance(self._prompt, ToolPrompt):
             role = self._prompt.result_role
             told = PromptTokens(ids=self._chat.next_turns(results, ended=self._ended, role=role))

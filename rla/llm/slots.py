@@ -40,7 +40,7 @@ MIN_WAIT = 32  # tokens; a prompt waits a pass for a prefix that another sequenc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionGroup:
+class _AttentionGroup:
     """R sequences of Q (padded) queries each, for one attention call."""
 
     slots: slice | Tensor
@@ -67,7 +67,7 @@ class AttentionGroup:
 class AttentionPlan:
     """The slots and positions of the packed tokens of a forward pass."""
 
-    groups: list[AttentionGroup]
+    groups: list[_AttentionGroup]
     order: Tensor  # [T] index of each packed token in the concatenated outputs of the groups
     cells: Tensor  # [T] slot * context + position of its key and value
 
@@ -76,7 +76,7 @@ def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: 
     """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`."""
     offsets = np.cumsum(counts) - counts
     order = np.empty(int(counts.sum()), dtype=np.int64)
-    groups: list[AttentionGroup] = []
+    groups: list[_AttentionGroup] = []
     base = 0
     for rows in _buckets(starts, counts):
         group, first = _make_group(slots[rows], starts[rows], counts[rows], offsets[rows], context, device)
@@ -113,7 +113,7 @@ def _buckets(starts: Ints, counts: Ints) -> list[Ints]:
 
 def _make_group(
     slots: Ints, starts: Ints, counts: Ints, offsets: Ints, context: int, device: torch.device
-) -> tuple[AttentionGroup, Ints]:
+) -> tuple[_AttentionGroup, Ints]:
     """The group and, per sequence, its row in it. A dense range of slots is read in place, without a copy."""
     queries = int(counts.max())
     longest = int((starts + counts).max())
@@ -126,7 +126,7 @@ def _make_group(
     positions = np.zeros((rows, queries), dtype=np.int64)
     tokens[row] = offsets[:, None] + step
     positions[row] = starts[:, None] + step
-    group = AttentionGroup(
+    group = _AttentionGroup(
         slots=slice(low, high) if in_place else torch.from_numpy(slots).to(device),
         tokens=torch.from_numpy(tokens.reshape(-1)).to(device),
         positions=torch.from_numpy(positions).to(device),

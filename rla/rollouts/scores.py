@@ -277,7 +277,7 @@ async def probe_task(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedTask:
+class _PlayedTask:
     """The trajectories of one task: their parts, and their number of steps. Rows are read when it is their turn."""
 
     task_id: str
@@ -295,7 +295,7 @@ class PlayedTask:
         return found
 
 
-def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[PlayedTask]:
+def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[_PlayedTask]:
     """The tasks of a trajectory shard that have steps to judge, in order. Damage of the shard is found here.
 
     `only`: ids of the trajectories to judge; None: all.
@@ -311,7 +311,7 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])
                 parts.setdefault(name, {})[path] = part
-    return [PlayedTask(task_id=name, parts=found, steps=steps[name], only=only) for name, found in parts.items()]
+    return [_PlayedTask(task_id=name, parts=found, steps=steps[name], only=only) for name, found in parts.items()]
 
 
 def score_played(
@@ -385,7 +385,7 @@ def score_played(
     first.end()
 
 
-def _known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence[str]) -> dict[str, Task]:
+def _known_tasks(ctx: StageContext, tasks: Sequence[_PlayedTask], pools: Sequence[str]) -> dict[str, Task]:
     """The rows of the tasks that were played. Raises UserError if one is in none of the pools."""
     wanted = {task.task_id for task in tasks}
     found: dict[str, Task] = {}
