@@ -21,7 +21,8 @@ PACKAGE_desktop := screens
 PACKAGE_openenv := bridges
 PACKAGE_reasoning-gym := bridges-reasoning-gym
 PACKAGE_textarena := bridges-textarena
-NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray)) \
+NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray) \
+  $(if $(shell grep -sE '\bbackend: *\"?server\b' $(PARAMS))$(filter generator.backend=server adaptation.llm.server=%,$(SET)),bridges)) \
   $(if $(shell grep -sE '\brank: *[1-9]' $(PARAMS))$(findstring lora.rank=,$(SET)),.venv/.run-lora) \
   $(if $(shell grep -s '$(SMOLLM2)' $(PARAMS))$(filter %=$(SMOLLM2),$(SET)),$(SMOLLM2))
 # A chat model from a package on the index: rla_study.smollm2.

@@ -36,7 +36,7 @@ from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import from_mapping
 from rla.llm.base import Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.metrics.diagnostics import diagnostics
 from rla.models.init import new_model, new_tokenizer

@@ -140,18 +140,17 @@ def run_workers(
     *,
     generator: GeneratorConfig,
     asked: str,
-    more: Mapping[str, str],
 ) -> dict[Slice, str]:
     """Run `rla <arguments> --slice i/n` for all slices at once. Returns failed slices with their exit status.
 
     A worker that fails does not stop the others, because their work is kept. `asked`: the option or key that set their
-    number. `more`: environment variables for them. Raises UserError if they need more GPUs than are visible.
+    number. Raises UserError if they need more GPUs than are visible.
     """
     gpus = gpu_shares(generator, len(parts), asked=asked)
     running, listeners = [], []
     try:
         for part, own in zip(parts, gpus, strict=True):
-            environment = worker_environment(workers=len(parts), gpus=own) | dict(more)
+            environment = worker_environment(workers=len(parts), gpus=own)
             running.append(start_worker([*arguments, "--slice", str(part)], environment))
             listeners.append(threading.Thread(target=_forward, args=(running[-1], f"[{part}] "), daemon=True))
             listeners[-1].start()

@@ -49,7 +49,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
         **diagnostics(episodes, judgements, steps),
         **process_metrics(episodes, judgements, labels.frame),
         "unlabelled_episodes": labels.unlabelled,
-        "replays_with_other_pictures": labels.other_pictures,
         **{name: played[name] / max(played["steps"], 1) for name in ("invalid_actions", "truncated")},
         **{"context_stops": played["context_stops"], "errors": played["env_errors"]},
         **read_manifest(ctx.path("verdicts"), "verdicts")["counts"],

@@ -9,39 +9,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
-from rla.llm.factory import verified_once
 from rla.metrics.success import LIMITS, held_out_metrics
 from rla.pipeline import StageContext, implementation
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, slice_of
-from rla.rollouts.evaluation import (
-    add_further,
-    evaluated_splits,
-    evaluating,
-    pool_of_split,
-    split_context,
-)
-from rla.rollouts.play import image_shard, play_shard
+from rla.rollouts.evaluation import add_further, evaluating, split_contexts
+from rla.rollouts.play import TrajectoryWriter, play_shard
 from rla.store.atomic import write_json
 from rla.store.reading import read_tasks
-from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Play `evaluation.rollouts_per_task` episodes of each task; the seeds do not depend on the iteration."""
-    splits = evaluated_splits(ctx)
-    pools = {split: pool_of_split(ctx, split) for split in splits}
     given = ctx.options.get("from")
-    policy = policy_of(ctx) if given is None else ctx.path("policy")
-    called = {split: split_context(ctx, split, pool=pool, policy=policy) for split, pool in pools.items()}
+    called = split_contexts(ctx, policy_of(ctx) if given is None else ctx.path("policy"))
     if given is not None:
         judged: dict[str, Any] = implementation("evaluate.from")(called, given, metrics=ctx.paths.get("metrics"))
         return judged
-    probed = None if "out" in ctx.paths else splits[0]  # with --out, the episodes are not an evaluation of the run
+    main = next(iter(called))
+    probed = None if "out" in ctx.paths else main  # with --out, the episodes are not an evaluation of the run
     found = {split: evaluate_split(own, probed=split == probed) for split, own in called.items()}
-    return found if len(found) > 1 else found[splits[0]]
+    return found if len(found) > 1 else found[main]
 
 
 def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
@@ -55,14 +44,10 @@ def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     played = [f"policy.{field.name}" for field in fields(ctx.config.policy) if field.name != "temperature"]
     sections = [name for name in ctx.spec.sections if name not in ("judge", "policy")] + played
     folder, made_from = ctx.path("out"), origin(ctx, [tasks_folder, policy], sections=sections)
-    writer = ShardWriter(
-        folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
-    )
-    images = image_shard(ctx, writer)
-    check = partial(verified_once, ctx.config.generator, policy)
-    if not (writer.complete or made_by_workers(ctx, writer, check=check)):
+    writer = TrajectoryWriter(ctx, folder, made_from, part=slice_of(ctx))
+    if not (writer.complete or made_by_workers(ctx, writer)):
         own = replace(ctx, config=evaluating(ctx.config))
-        play_shard(own, writer, tasks[:wanted], policy, count=count, iteration=0, training=False, images=images)
+        play_shard(own, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)
         if not writer.complete:  # the last slice measures
             return {"trajectories": str(folder), **counts_of(writer)}
     split = " ".join(sorted({task.split for task in tasks}))

@@ -25,7 +25,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     metrics = {
         "episodes": episodes.height,
         "unlabelled_episodes": labels.unlabelled,
-        "replays_with_other_pictures": labels.other_pictures,
         **judge_metrics(episodes, judgements, steps),
         **process_metrics(episodes, judgements, labels.frame),
     }

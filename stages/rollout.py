@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from rla.adaptation.selection import tasks_and_reserve
-from rla.llm.factory import verified_once
 from rla.pipeline import StageContext
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, pool_of, slice_of
-from rla.rollouts.play import image_shard, play_shard
+from rla.rollouts.play import TrajectoryWriter, play_shard
 from rla.seeds import derive
 from rla.store.reading import read_candidates, read_tasks
 from rla.store.records import Task
-from rla.store.shards import ShardWriter
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -22,15 +19,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
     folder = ctx.path("out")
-    made_from = origin(ctx, [pool, policy, candidates])
-    writer = ShardWriter(
-        folder, "trajectories", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
-    )
-    images = image_shard(ctx, writer)
-    check = partial(verified_once, ctx.config.generator, policy)
-    if not (writer.complete or made_by_workers(ctx, writer, check=check)):
+    writer = TrajectoryWriter(ctx, folder, origin(ctx, [pool, policy, candidates]), part=slice_of(ctx))
+    if not (writer.complete or made_by_workers(ctx, writer)):
         count = ctx.config.rollout.rollouts_per_task
-        play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration, reserve=reserve, images=images)
+        play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration, reserve=reserve)
     return {"trajectories": str(folder), **counts_of(writer)}
 
 

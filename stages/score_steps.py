@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from rla.adaptation.selection import episodes_to_judge
-from rla.llm.factory import verified_once
 from rla.pipeline import StageContext
 from rla.pipeline.origins import counts_of, made_by_workers, origin, policy_of, slice_of
 from rla.rollouts.scores import finish_scores, score_played
@@ -36,8 +34,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     writer = ShardWriter(
         folder, "scores", made_from, overwrite=ctx.overwrite, part=slice_of(ctx), tell=ctx.progress.note
     )
-    check = partial(verified_once, ctx.config.generator, rm)
-    if not (writer.complete or made_by_workers(ctx, writer, check=check)):
+    if not (writer.complete or made_by_workers(ctx, writer)):
         if judged:
             only = episodes_to_judge(ctx) if chosen else None
             score_played(ctx, writer, trajectories, rm, pools=("pool", "candidates"), only=only)

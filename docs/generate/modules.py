@@ -50,7 +50,7 @@ PAGES = {
         ("rla.training.losses", "rla.training.packing"),
     ),
     "report": ("rla.report", ("rla.report.tables", "rla.report.collect")),
-    "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.scripted")),
+    "engines": ("rla.llm", ("rla.llm.base", "rla.llm.chat", "rla.llm.factory")),
     "adaptation": (
         "rla.adaptation",
         ("rla.adaptation.selection", "rla.adaptation.acceptance"),

@@ -31,6 +31,7 @@ from rla.adaptation.drafting import (
     edit_tally,
     evidence_of,
 )
+from rla.config.load import own_engine
 from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, RejectedEdit, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
@@ -204,7 +205,8 @@ def _drafter_of(
     found = model_folder(model) if isinstance(model, Path) else model
     engine = replace(ctx.config.generator, context=own.context or ctx.config.generator.context)
     if own.server:
-        engine = replace(engine, backend="server", own=None, server=own.server, server_model="")
+        server = own_engine("server", {"url": own.server}, where="adaptation.llm.server is set")
+        engine = replace(engine, backend="server", own=server)
     try:
         generator, tokenizer = make_generator(engine, model=found, seed=ctx.config.seed, training=False)
     except UserError as error:

@@ -436,6 +436,12 @@ def _combinations(config: Config) -> Iterator[str]:
             yield f"{name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high"
 
 
+def check_address(text: str, key: str, reason: str) -> None:
+    """Raise UserError unless `text` is the base URL of a server."""
+    for flaw in _address_flaws(text, key, reason):
+        raise UserError(flaw)
+
+
 def _address_flaws(text: str, key: str, reason: str) -> Iterator[str]:
     """Why `text` is not the base URL of a server. Passwords and queries are refused, because params are stored next to
     every output.
@@ -471,7 +477,7 @@ def web_address(text: str) -> SplitResult | None:
 
 
 SECTIONS, ENGINES, LAUNCHERS, MODELS = "rla.sections", "rla.engines", "rla.launchers", "rla.models"
-BUILTIN = ("transformers", "vllm", "server", "scripted")  # engines without parameters of their own
+BUILTIN = ("transformers", "vllm", "scripted")  # engines without parameters of their own
 
 
 def config_type(packages: Collection[str] | None = None) -> type[Config]:
@@ -514,28 +520,39 @@ OWN = (
 )
 
 
+def own_engine(name: str, data: Any, *, where: str) -> Any:
+    """The parameters `generator.own` of a registered engine. Raises UserError as `_with_own_parameters` does."""
+    return _own(OWN[0], name, data, where)
+
+
+def _own(of: tuple[str, str, str, tuple[str | None, ...], str], name: str | None, data: Any, where: str) -> Any:
+    section, key, group, builtin, role = of
+    installed = registered(group)
+    if name in builtin or (section == "launch" and name not in installed):  # launch.training may name a file
+        return None
+    if name not in installed:
+        choices = ", ".join([*map(str, builtin), *installed])
+        raise UserError(
+            f"{where}: {section}.{key} is {name!r}; installed: {choices}; choose one of these, or install the package "
+            f"that brings {name} (docs/guide/install.md)"
+        )
+    entry = installed[name]
+    found = loaded(entry)
+    shape = getattr(found, role, None) if role else found
+    if not (isinstance(shape, type) and is_dataclass(shape)):
+        flaw = f"{entry.name} is {entry.value}, which is not a dataclass; mend its package"
+        raise UserError(f"{where}: {section}.{key}: {flaw}")
+    return build(shape, data or {}, where, f"{section}.own.")
+
+
 def _with_own_parameters(config: Config, *, where: str) -> Config:
     """`config` with `own` of generator, launch, pool and model as instances of the dataclasses of their packages, or
     None for implementations of the core. Raises UserError for a name that is not installed or cannot be imported, and
     for unknown keys.
     """
     changes = {}
-    for section, key, group, builtin, role in OWN:
-        part, installed = getattr(config, section), registered(group)
-        name, own = getattr(part, key), None
-        if name not in builtin and name in installed:
-            entry = installed[name]
-            found = loaded(entry)
-            shape = getattr(found, role, None) if role else found
-            if not (isinstance(shape, type) and is_dataclass(shape)):
-                flaw = f"{entry.name} is {entry.value}, which is not a dataclass; mend its package"
-                raise UserError(f"{where}: {section}.{key}: {flaw}")
-            own = build(shape, part.own or {}, where, f"{section}.own.")
-        elif name not in builtin and section != "launch":  # launch.training may also be the name of a file
-            choices = ", ".join([*map(str, builtin), *installed])
-            raise UserError(
-                f"{where}: {section}.{key} is {name!r}; installed: {choices}; choose one of these, or install the "
-                f"package that brings {name}"
-            )
-        changes[section] = replace(part, own=own)
+    for of in OWN:
+        section, key, *_ = of
+        part = getattr(config, section)
+        changes[section] = replace(part, own=_own(of, getattr(part, key), part.own, where))
     return replace(config, **changes)

@@ -170,7 +170,7 @@ LoraRank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # vLLM's MaxLoRARanks
 class GeneratorConfig:
     """The inference engine of rollout, judging and evaluation."""
 
-    # transformers, vllm, server, scripted, or an engine of an installed package (`docs/guide/engines.md`); vllm for
+    # transformers, vllm, scripted, or an engine of an installed package (`docs/guide/engines.md`); vllm for
     # models of a billion parameters and more
     backend: str = recorded_as("transformers", "engine_name")
     own: Any = field(default=None, metadata=WITHOUT_EFFECT)  # parameters of an engine that a package brings
@@ -189,9 +189,6 @@ class GeneratorConfig:
     max_lora_rank: LoraRank = without_effect(64)  # noqa: RUF009
     # share of a GPU that vLLM may take; lower it if something else needs the GPU
     gpu_memory: float = ranged(0.85, above=0.0, most=1.0)
-    server: str = without_effect("")  # base URL of `backend: server`, such as http://localhost:8000/v1
-    # the served name; set it if the server has several models and none is known to be this stage's checkpoint
-    server_model: str = without_effect("")
 
     @property
     def engine_name(self) -> str:
@@ -269,7 +266,7 @@ class ProposerConfig:
     """The language model of `adaptation.proposer: llm`, which also writes the critiques. Its tokens do not train."""
 
     model: str = ""  # a model folder or hub id; empty: the policy that played. Name a larger one if few edits are valid
-    # base URL of a server with that model; for one that does not fit beside the policy
+    # base URL of a server with that model (as of `generator.backend: server`); for one that does not fit on the GPU
     server: str = without_effect("")
     context: int = ranged(0, least=0, most=MOST_CONTEXT)  # tokens that it can hold; 0: generator.context
     temperature: float = heat(1.0)  # of critiques and edits; lower it if many edits cannot be read

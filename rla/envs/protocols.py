@@ -33,7 +33,7 @@ from rla.config import Config
 from rla.config.sections import CreditConfig
 from rla.envs.observation import AwaitedEnvironment, Environment
 from rla.errors import UserError
-from rla.store.records import Direction, Task
+from rla.store.records import Direction, Judgement, Task
 
 if TYPE_CHECKING:
     import polars as pl
@@ -270,18 +270,17 @@ class Measured(Protocol):
 class Prober(Protocol):
     """Runs a reward model that writes K replies about a task, once, instead of judging each step of each trajectory.
 
-    `tried`: [action][reply], +1 if the action satisfies the reply, -1 if not, None if the reply is unreadable or was
-    cut (given as None). `reference`: an action that is known to be right, if there is one. Both raise
-    EnvironmentFailure. Used by one event loop.
+    `judged`: the rows of a scores shard for the task's trajectories `rows`, each a trajectory_id (or a name of the
+    environment's own) with K judgements: the scores of the replies for this trajectory. Text and tokens of the replies
+    stand in the first row alone: they were sampled once, and train once. Raises EnvironmentFailure. Used by one event
+    loop.
     """
 
     def messages(self, task: Task) -> list[Message]: ...
 
-    async def tried(
-        self, task: Task, actions: Sequence[str], replies: Sequence[str | None]
-    ) -> list[list[int | None]]: ...
-
-    async def reference(self, task: Task) -> str | None: ...
+    async def judged(
+        self, task: Task, rows: Sequence[Mapping[str, Any]], replies: Sequence[Judgement]
+    ) -> list[tuple[str, list[Judgement]]]: ...
 
     async def close(self) -> None: ...
 

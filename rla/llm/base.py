@@ -8,7 +8,6 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, Protocol
 
 from rla.pictures.vision import PlacedImage
@@ -143,7 +142,8 @@ async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
         token, logprob = choices[0], 0.0
         if len(choices) > 1:
             prompt = [*request.prompt_ids, *tokens]
-            token, logprob = await choose(prompt, _token_seed(seed, len(prompt)), choices)
+            digest = hashlib.blake2b(f"{seed}:{len(prompt)}".encode(), digest_size=8).digest()
+            token, logprob = await choose(prompt, int.from_bytes(digest, "little") & SEED_MASK, choices)
         tokens.append(token)
         logprobs.append(0.0 if request.temperature == 0 else logprob)  # a greedy choice is certain
         offered.append(choices)
@@ -152,24 +152,8 @@ async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
     return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
 
 
-def _token_seed(seed: int, position: int) -> int:
-    """The seed of the token at `position` of a sample's sequence."""
-    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") & SEED_MASK
-
-
 class ContextOverflow(Exception):
-    """The prompt and `max_tokens` together do not fit the engine's context; all counts are tokens."""
-
-    def __init__(self, *, prompt: int, max_tokens: int, context: int) -> None:
-        super().__init__(f"prompt of {prompt} tokens + {max_tokens} to sample exceed the context of {context}")
-        self.prompt = prompt
-        self.max_tokens = max_tokens
-        self.context = context
-
-    def __reduce__(self) -> tuple[partial[ContextOverflow], tuple[()]]:
-        """Pickles its arguments, which `Exception` itself would not."""
-        return partial(type(self), prompt=self.prompt, max_tokens=self.max_tokens, context=self.context), ()
+    """The prompt and `max_tokens` together do not fit the engine's context."""
 
 
 class UnusableReply(Exception):
@@ -182,23 +166,20 @@ def usable_completions(completions: Sequence[Completion]) -> list[Completion]:
     Raises UnusableReply for a log-probability that is NaN, infinite or positive, for a token id out of range, and for
     lists of different lengths.
     """
-    return list(map(_usable, completions))
-
-
-def _usable(completion: Completion) -> Completion:
-    tokens = completion.token_ids
-    if not len(tokens) == len(completion.logprobs) == len(completion.allowed):
-        raise UnusableReply(
-            f"the engine reported {len(completion.logprobs)} log-probabilities for {len(tokens)} tokens"
-        )
-    if odd := [token for token in tokens if not 0 <= token <= LARGEST_ID]:
-        raise UnusableReply(f"the engine reported a token id of {odd[0]}")
-    if all(-math.inf < logprob <= 0.0 for logprob in completion.logprobs):
-        return completion
-    for token, logprob in zip(tokens, completion.logprobs, strict=True):
-        if not -math.inf < logprob <= ROUNDING:
-            raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
-    return replace(completion, logprobs=[min(logprob, 0.0) for logprob in completion.logprobs])
+    found = []
+    for one in completions:
+        if not len(one.token_ids) == len(one.logprobs) == len(one.allowed):
+            raise UnusableReply(
+                f"the engine reported {len(one.logprobs)} log-probabilities for {len(one.token_ids)} tokens"
+            )
+        for token, logprob in zip(one.token_ids, one.logprobs, strict=True):
+            if not 0 <= token <= LARGEST_ID:
+                raise UnusableReply(f"the engine reported a token id of {token}")
+            if not -math.inf < logprob <= ROUNDING:
+                raise UnusableReply(f"the engine reported a log-probability of {logprob:g} for token {token}")
+        lifted = any(logprob > 0.0 for logprob in one.logprobs)
+        found.append(replace(one, logprobs=[min(logprob, 0.0) for logprob in one.logprobs]) if lifted else one)
+    return found
 
 
 async def replies_to(generator: Generator, request: Request) -> list[Completion]:
@@ -233,8 +214,11 @@ def check_request(request: Request, *, context: int, vocabulary: int | None = No
         raise ValueError("a request needs a prompt, max_tokens and samples of at least one")
     if request.json_schema is not None and (request.allowed is not None or request.session is not None):
         raise ValueError("json_schema is for replies that do not train: without allowed and without session")
-    if len(request.prompt_ids) + request.max_tokens > context:
-        raise ContextOverflow(prompt=len(request.prompt_ids), max_tokens=request.max_tokens, context=context)
+    count = len(request.prompt_ids)
+    if count + request.max_tokens > context:
+        raise ContextOverflow(
+            f"prompt of {count} tokens + {request.max_tokens} to sample exceed the context of {context}"
+        )
     if vocabulary is not None:  # a pass with an unknown id would fail for all requests in it
         least, most = min(request.prompt_ids), max(request.prompt_ids)
         if request.allowed is not None:

@@ -19,7 +19,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,8 +43,8 @@ RENDER_SECONDS = 10.0  # limit of a rendering, which takes milliseconds
 
 
 class _Template(NamedTuple):
-    """Ids that a template prints before, between and after contents, and whether it trims the left and right of each
-    content.
+    """How a template prints a conversation: the ids before, between and after contents, and whether it trims the left
+    and the right of each content.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -62,17 +62,24 @@ class ChatFormat:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
+        self._name = str(tokenizer.name_or_path)
         self._encoder = _plain_encoder(tokenizer)
         self.control = _control_tokens(tokenizer)
+        self._longest_first = sorted(filter(None, self.control.values()), key=len, reverse=True)
         self._thoughts = {token: string for token, string in self.control.items() if TAG.fullmatch(string)}
-        self.encode_cached = lru_cache(maxsize=CACHED_TEXTS)(self._encode)
-        self._headers = _header_pattern(self._plain_headers())
+        self._cached = lru_cache(maxsize=CACHED_TEXTS)(lambda text: self._ids(self.without_headers(whole_text(text))))
         self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
-        self.end_id = self._find_end()
+        self._headers = _header_pattern(self._plain_headers())
+        between = self.frames(("user", "assistant", "user"))[2]
+        if not between or between[0] not in self.control:
+            raise UserError(
+                f"{self._name}: the chat template does not end the assistant's turn with a control token; use an "
+                "instruct model's template"
+            )
+        self.end_id = between[0]
         eos = tokenizer.eos_token_id
         own = {self.end_id} if eos is None else {self.end_id, int(eos)}
-        name = tokenizer.name_or_path
-        self.stop_ids = own | (generation_stops(str(name)) if name else frozenset())
+        self.stop_ids = own | (generation_stops(self._name) if self._name else frozenset())
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation up to the header of the reply. `tools` are JSON Schemas of functions."""
@@ -103,7 +110,7 @@ class ChatFormat:
         template = self._template(("user", "assistant", *[role] * len(contents)))
         _, _, between, *parts = template.ids
         if between[0] != self.end_id:
-            raise UserError(f"{self.tokenizer.name_or_path}: the chat template has no turns of the role {role!r}")
+            raise UserError(f"{self._name}: the chat template has no turns of the role {role!r}")
         ids = list(between[1:] if ended else between)
         for content, part, trim in zip(contents, parts, template.trims[2:], strict=True):
             ids += self.content_ids(role, _trimmed(content, trim))
@@ -132,14 +139,14 @@ class ChatFormat:
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
         """Ids of a content as the template prints it; some print tool results as JSON strings."""
-        return self.encode_cached(self._printed(role, content))
+        return self._cached(self._printed(role, content))
 
     def _printed(self, role: str, content: str) -> str:
         return json.dumps(content, ensure_ascii=False)[1:-1] if role == "tool" and self._results_as_json else content
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, never control tokens."""
-        return list(self.encode_cached(text))
+        return list(self._cached(text))
 
     def encode_once(self, text: str) -> list[int]:
         """`encode` for text that a template has printed, such as the turns of a data set: headers are kept as they are,
@@ -181,15 +188,11 @@ class ChatFormat:
             return text
         return broken(text, self._headers, lambda found: " " if found[0].strip() else "| ")
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return self._ids(self.without_headers(whole_text(text)))
-
     def _ids(self, text: str) -> tuple[int, ...]:
         ids = self._encoder(text)
         if self.control and not self.control.keys().isdisjoint(ids):
             # The tokenizer ignores the switch, or does not mark these tokens as special: break their strings.
-            strings = sorted(filter(None, self.control.values()), key=len, reverse=True)
-            pattern = "|".join(re.escape(string) for string in strings)
+            pattern = "|".join(map(re.escape, self._longest_first))
             spaced = re.sub(pattern, lambda match: f"{match[0][0]} {match[0][1:]}", text)
             ids = [token for token in self._encoder(spaced) if token not in self.control]
         return tuple(ids)
@@ -200,27 +203,28 @@ class ChatFormat:
         left, right = ([self._printed(role, pad) for role in roles] for pad in PAD)
         begins, ends = ([self._printed(role, pad) for role in roles] for pad in INSIDE)
         if within != [a + part + b for a, part, b in zip(["", *ends], parts, [*begins, ""], strict=True)]:
-            raise UserError(
-                f"{self.tokenizer.name_or_path}: the chat template changes contents; use a tokenizer with a plain chat "
-                "template"
-            )
+            raise self._not_plain("changes contents")
         kept: list[list[bool]] = []  # per part: is the padding before and after it there?
         for part, shown, before, after in zip(parts, padded, ["", *right], [*left, ""], strict=True):
             found = [[a, b] for a in (False, True) for b in (False, True) if before * a + part + after * b == shown]
             if not found:
-                raise UserError(
-                    f"{self.tokenizer.name_or_path}: the chat template changes the white space around contents "
-                    "otherwise than by trimming it; use a tokenizer with a plain chat template"
-                )
+                raise self._not_plain("changes the white space around contents otherwise than by trimming it")
             kept.append(found[0])
         return _Template(
             ids=tuple(tuple(self.tokenizer.encode(part, add_special_tokens=False)) for part in parts),
             trims=tuple((not one[1], not other[0]) for one, other in pairwise(kept)),
         )
 
+    def _not_plain(self, fault: str) -> UserError:
+        return UserError(f"{self._name}: the chat template {fault}; use a tokenizer with a plain chat template")
+
     def _plain_headers(self) -> list[str]:
-        """Texts without a control token that begin a turn. Raises UserError for a turn without any beginning."""
-        control = sorted(filter(None, self.control.values()), key=len, reverse=True)
+        """The plain texts that begin a turn. Raises UserError if a content could pass for one.
+
+        A header with its own control token is safe, because no content becomes one. Control tokens at the start of a
+        part do not count: they end the previous turn.
+        """
+        control = self._longest_first
         parts = self._split(("user", "assistant", "user"))[1:]
         with suppress(UserError):  # a template may have no such turns
             parts += filter(str.strip, self._split(("user", "assistant", "tool"))[2:])
@@ -228,13 +232,22 @@ class ChatFormat:
             opening, after, _ = self._split(("system", "user"))
             begins = [string for string in control if string in opening and string in parts[0]]
             parts += filter(str.strip, [after, "" if begins else opening])
-        try:
-            return _plain_headers(parts, control)
-        except ValueError as fault:
-            raise UserError(
-                f"{self.tokenizer.name_or_path}: {fault} in the chat template, so a content could begin another turn; "
-                "use a tokenizer with a plain chat template"
-            ) from None
+        found: dict[str, None] = {}
+        for part in parts:
+            rest, leading = part.lstrip(), 0
+            while first := next((string for string in control if rest.startswith(string)), ""):
+                rest, leading = rest.removeprefix(first), leading + 1
+            if any(string in rest for string in control) or (leading > 1 and rest.strip().isalnum()):
+                continue  # the second token begins the turn: <|end|><|start|>assistant
+            if not part.strip():
+                raise self._not_plain("begins a turn with nothing but white space, so a content could begin another")
+            for line in filter(str.strip, rest.splitlines(keepends=True)):
+                headers = MARKUP.findall(line) or [line.strip()]
+                if not line.endswith("\n") and any(map(_is_words, headers)):
+                    said = f"begins a turn with plain words, {line.strip()!r}, on the line of its content"
+                    raise self._not_plain(f"{said}, so a content could begin another")
+                found |= dict.fromkeys(headers)
+        return list(found)
 
     @cached_property
     def _results_as_json(self) -> bool:
@@ -243,18 +256,16 @@ class ChatFormat:
         return 'qzx\\"xzq' in rendered
 
     def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
-        told = {"tools": tools} if tools else {}
-        name = str(self.tokenizer.name_or_path)
+        told: dict[str, Any] = {"tools": tools} if tools else {}
+        render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
         try:
-            with rendered_in_time(name):
-                return str(
-                    self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **told)
-                )
+            with rendered_in_time(self._name):
+                return str(render(messages, **told))
         except UserError:
             raise
         except Exception as error:  # whatever Jinja and the template's own code raise
             said = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"{name}: its chat template cannot be used ({said})") from error
+            raise UserError(f"{self._name}: its chat template cannot be used ({said})") from error
 
     def _split(
         self, roles: tuple[str, ...], tools: list[dict[str, Any]] | None = None, pad: tuple[str, str] = ("", "")
@@ -267,22 +278,10 @@ class ChatFormat:
         parts = []
         for marker in markers:
             if rendered.count(marker) != 1:
-                raise UserError(
-                    f"{self.tokenizer.name_or_path}: the chat template does not print every content once; "
-                    "use a tokenizer with a plain chat template"
-                )
+                raise self._not_plain("does not print every content once")
             before, rendered = rendered.split(marker)
             parts.append(before)
         return [*parts, rendered]
-
-    def _find_end(self) -> int:
-        between = self.frames(("user", "assistant", "user"))[2]
-        if not between or between[0] not in self.control:
-            raise UserError(
-                f"{self.tokenizer.name_or_path}: the chat template does not end the assistant's turn with a "
-                "control token; use an instruct model's template"
-            )
-        return between[0]
 
 
 def reply_text(completion: Completion, chat: ChatFormat) -> str:
@@ -359,29 +358,6 @@ def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     if tokenizer.unk_token_id is not None:
         control.pop(int(tokenizer.unk_token_id), None)
     return control
-
-
-def _plain_headers(parts: Iterable[str], control: Sequence[str]) -> list[str]:
-    """The plain text that begins a turn in `parts`, which a template prints between contents.
-
-    A header with its own control token is safe, because no content becomes one. Control tokens at the start of a part
-    do not count: they end the previous turn. Raises ValueError if a part is white space only.
-    """
-    found: dict[str, None] = {}
-    for part in parts:
-        rest, leading = part.lstrip(), 0
-        while first := next((string for string in control if rest.startswith(string)), ""):
-            rest, leading = rest.removeprefix(first), leading + 1
-        if any(string in rest for string in control) or (leading > 1 and rest.strip().isalnum()):
-            continue  # the second token begins the turn: <|end|><|start|>assistant
-        if not part.strip():
-            raise ValueError("a turn begins with nothing but white space")
-        for line in filter(str.strip, rest.splitlines(keepends=True)):
-            headers = MARKUP.findall(line) or [line.strip()]
-            if not line.endswith("\n") and any(map(_is_words, headers)):
-                raise ValueError(f"a turn begins with plain words, {line.strip()!r}, on the line of its content,")
-            found |= dict.fromkeys(headers)
-    return list(found)
 
 
 def _is_words(header: str) -> bool:

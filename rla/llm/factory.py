@@ -1,17 +1,19 @@
-"""Make the engine and tokenizer of the `generator` section, importing only the configured backend.
+"""Make the engine and tokenizer of the `generator` section, importing only the configured backend; and the engine that
+needs no model, for tests.
 
 Engines of other packages are registered as `rla.config.load` says.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection
+import hashlib
+import math
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rla.config.sections import GeneratorConfig
-from rla.llm.base import Generator
+from rla.llm.base import Completion, FinishReason, Generator, Request, check_request, usable_completions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -19,13 +21,11 @@ if TYPE_CHECKING:
     from rla.llm.chat import ChatFormat
     from rla.llm.transformers_engine import TransformersGenerator
 
-VERIFIED = "RLA_VERIFIED"  # the model whose files the parent process has already verified
-
 
 class OwnEngine(Protocol):
-    """An engine that a package registers in `rla.engines`; `config.own` is an instance."""
-
-    engine: str  # the backend that produces the replies, or the registered name
+    """An engine that a package registers in `rla.engines`; `config.own` is an instance. An attribute `engine` names the
+    backend that computes, if it is not the registered name.
+    """
 
     def generator(
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
@@ -47,26 +47,19 @@ def make_generator(
     UserError if the model or the backend's package is missing. Must not be called in an event loop.
     """
     from rla.llm.chat import ChatFormat
-    from rla.models.checkpoint import named_content, verify_model
+    from rla.models.checkpoint import verify_model
     from rla.models.load import load_tokenizer
 
     verify_model(model, weights=False)  # a remote engine verifies the weights that it reads
     tokenizer = load_tokenizer(model)
     if config.backend == "scripted":
-        from rla.llm.scripted import ScriptedGenerator
-
         return ScriptedGenerator(context=config.context, stop_id=ChatFormat(tokenizer).end_id), tokenizer
-    if config.backend == "server":
-        from rla.llm.server_engine import connect
-
-        return connect(config, model=model, chat=ChatFormat(tokenizer), training=training), tokenizer
     if config.own is not None:
         own: OwnEngine = config.own
         made = own.generator(config, model=model, chat=ChatFormat(tokenizer), seed=seed, training=training)
         return made, tokenizer
     stop_ids = ChatFormat(tokenizer).stop_ids
-    if os.environ.get(VERIFIED) != named_content(model):
-        verify_model(model)
+    verify_model(model)
     if config.backend == "vllm":
         from rla.llm.vllm_engine import VllmGenerator
 
@@ -79,20 +72,6 @@ def free_memory(config: GeneratorConfig) -> None:
     if config.own is not None:
         own: OwnEngine = config.own
         own.free_memory(config)
-
-
-def verified_once(config: GeneratorConfig, checkpoint: Path | None) -> dict[str, str]:
-    """Verify the files of the model once for all workers. Returns the environment variables that tell them so.
-
-    `checkpoint` is None if they need none. Raises UserError as `make_generator` does.
-    """
-    if checkpoint is None or config.backend not in ("vllm", "transformers"):
-        return {}
-    from rla.models.checkpoint import model_folder, named_content, verify_model
-
-    model = model_folder(checkpoint)
-    verify_model(model)
-    return {VERIFIED: named_content(model)}
 
 
 def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Collection[int]) -> TransformersGenerator:
@@ -111,3 +90,55 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
         context=config.context,
         vision=load_vision(model),
     )
+
+
+Reply = Callable[[Request, int], list[int]]
+
+
+def hashed_path(request: Request, seed: int, *, stop_id: int) -> list[int]:
+    """A path of the request's trie picked by hash(seed, prompt), or just `stop_id` without a trie."""
+    if request.allowed is None:
+        return [stop_id]
+    state = hashlib.blake2b(f"{seed}:{','.join(map(str, request.prompt_ids))}".encode(), digest_size=8)
+    tokens: list[int] = []
+    while choices := request.allowed.allowed(tokens):
+        tokens.append(choices[int.from_bytes(state.digest(), "little") % len(choices)])
+        state.update(tokens[-1].to_bytes(8, "little"))
+    return tokens
+
+
+class ScriptedGenerator:
+    """A Generator without a model: answers with `reply(request, seed of the sample)`, by default `hashed_path`, cut at
+    `max_tokens`. Log-probabilities belong to a uniform choice: -log(number of ids offered), or 0 if unrestricted.
+    """
+
+    def __init__(self, reply: Reply | None = None, *, context: int = 1 << 30, stop_id: int = 0) -> None:
+        self.context = context
+        self.requests = 0
+        self._reply: Reply = reply or (lambda request, seed: hashed_path(request, seed, stop_id=stop_id))
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """Raises ContextOverflow like an engine, KeyError for a reply that the trie does not allow."""
+        check_request(request, context=self.context)
+        self.requests += 1
+        return usable_completions([self._complete(request, request.seed + index) for index in range(request.samples)])
+
+    def release(self, session: str) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def _complete(self, request: Request, seed: int) -> Completion:
+        reply = self._reply(request, seed)
+        tokens = reply[: request.max_tokens]
+        offered: list[list[int]] = [[] for _ in tokens]
+        if request.allowed is not None:
+            offered = [request.allowed.allowed(tokens[:index]) for index in range(len(tokens))]
+            request.allowed.allowed(tokens)
+        return Completion(
+            token_ids=tokens,
+            logprobs=[-math.log(len(ids)) if ids else 0.0 for ids in offered],
+            allowed=offered,
+            finish_reason=FinishReason.STOP if len(tokens) == len(reply) else FinishReason.LENGTH,
+        )

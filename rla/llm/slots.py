@@ -40,7 +40,7 @@ MIN_WAIT = 32  # tokens; a prompt waits a pass for a prefix that another sequenc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionGroup:
+class _AttentionGroup:
     """R sequences of Q (padded) queries each, for one attention call."""
 
     slots: slice | Tensor
@@ -67,7 +67,7 @@ class AttentionGroup:
 class AttentionPlan:
     """The slots and positions of the packed tokens of a forward pass."""
 
-    groups: list[AttentionGroup]
+    groups: list[_AttentionGroup]
     order: Tensor  # [T] index of each packed token in the concatenated outputs of the groups
     cells: Tensor  # [T] slot * context + position of its key and value
 
@@ -76,7 +76,7 @@ def make_plan(*, slots: Ints, starts: Ints, counts: Ints, context: int, device: 
     """Row i brings `counts[i]` new tokens for slot `slots[i]`, at positions from `starts[i]`."""
     offsets = np.cumsum(counts) - counts
     order = np.empty(int(counts.sum()), dtype=np.int64)
-    groups: list[AttentionGroup] = []
+    groups: list[_AttentionGroup] = []
     base = 0
     for rows in _buckets(starts, counts):
         group, first = _make_group(slots[rows], starts[rows], counts[rows], offsets[rows], context, device)
@@ -113,7 +113,7 @@ def _buckets(starts: Ints, counts: Ints) -> list[Ints]:
 
 def _make_group(
     slots: Ints, starts: Ints, counts: Ints, offsets: Ints, context: int, device: torch.device
-) -> tuple[AttentionGroup, Ints]:
+) -> tuple[_AttentionGroup, Ints]:
     """The group and, per sequence, its row in it. A dense range of slots is read in place, without a copy."""
     queries = int(counts.max())
     longest = int((starts + counts).max())
@@ -126,7 +126,7 @@ def _make_group(
     positions = np.zeros((rows, queries), dtype=np.int64)
     tokens[row] = offsets[:, None] + step
     positions[row] = starts[:, None] + step
-    group = AttentionGroup(
+    group = _AttentionGroup(
         slots=slice(low, high) if in_place else torch.from_numpy(slots).to(device),
         tokens=torch.from_numpy(tokens.reshape(-1)).to(device),
         positions=torch.from_numpy(positions).to(device),
@@ -171,13 +171,6 @@ def slot_attention(
         outputs.append(output.reshape(rows * queries, heads, width))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined.index_select(0, slot_plan.order).unsqueeze(0), None
-
-
-def register() -> None:
-    """Register IMPLEMENTATION with transformers, without a mask function because the plan makes its own masks."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(IMPLEMENTATION, slot_attention)
 
 
 class SlotTable:
@@ -227,7 +220,8 @@ class SlotTable:
         if slot is None:
             return None
         if own is None:
-            self._drop_holder(slot)
+            if (holder := self._holder[slot]) is not None:
+                self.release(holder)
             if session is not None:
                 self._sessions[session] = slot
                 self._holder[slot] = session
@@ -254,11 +248,6 @@ class SlotTable:
         slot = self._sessions.pop(session, None)
         if slot is not None:
             self._holder[slot] = None
-
-    def _drop_holder(self, slot: int) -> None:
-        holder = self._holder[slot]
-        if holder is not None:
-            self.release(holder)
 
     def _choose(self, prompt: Ints, idle_before: float) -> int | None:
         idle = np.flatnonzero(~self._live)
@@ -307,14 +296,12 @@ class SlotCache(Cache):
         key_heads = getattr(config, "num_key_value_heads", None) or heads
         shape = (2, config.num_hidden_layers, slots, context, key_heads, width)
         self.store = zeros(shape, dtype=dtype, device=device)
-        self.plan: AttentionPlan | None = None
+        self.plan: AttentionPlan  # of the current pass
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write [1, K, T, D] to the plan's cells; return the layer's whole store for the attention."""
-        if self.plan is None:
-            raise RuntimeError("SlotCache.update before a plan was set")
         key, value = self.store[0, layer_idx], self.store[1, layer_idx]
         key.flatten(0, 1).index_copy_(0, self.plan.cells, key_states[0].transpose(0, 1))
         value.flatten(0, 1).index_copy_(0, self.plan.cells, value_states[0].transpose(0, 1))

@@ -12,16 +12,18 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import compress
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from transformers import AttentionInterface
 
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request, check_request, usable_completions
-from rla.llm.slots import IMPLEMENTATION, Ints, SlotCache, SlotTable, make_plan, register
+from rla.llm.slots import IMPLEMENTATION, Ints, SlotCache, SlotTable, make_plan, slot_attention
 from rla.pictures.encoder import VisionPasses, VisionPrompt, set_text_attention
 
 if TYPE_CHECKING:
@@ -71,19 +73,16 @@ def sample(
     the offered ids only; with top_p < 1, this distribution filtered to its nucleus and renormalised. T = 0 takes the
     most likely id, with log-probability 0.
     """
-    share = np.ones(len(offered)) if top_ps is None else np.asarray(top_ps, dtype=np.float64)
-    tokens = [0] * len(offered)
-    logprobs = [0.0] * len(offered)
+    heat, share = np.asarray(temperatures), np.asarray([1.0] * len(offered) if top_ps is None else top_ps)
+    tokens, logprobs = [0] * len(offered), [0.0] * len(offered)
     for restricted in (True, False):
         rows = [row for row, ids in enumerate(offered) if bool(ids) is restricted]
         if not rows:
             continue
-        heat = np.asarray([temperatures[row] for row in rows])
         chosen = logits if len(rows) == len(offered) else logits[torch.as_tensor(rows, device=logits.device)]
         ids = [offered[row] for row in rows] if restricted else None
-        for row, token, logprob in zip(
-            rows, *_draw(chosen.float(), ids, heat, share[rows], uniform[rows]), strict=True
-        ):
+        drawn = _draw(chosen.float(), ids, heat[rows], share[rows], uniform[rows])
+        for row, token, logprob in zip(rows, *drawn, strict=True):
             tokens[row], logprobs[row] = token, logprob
     return tokens, logprobs
 
@@ -165,10 +164,6 @@ class _Row:
             offered=self.offered[:],
         )
 
-    def choices(self) -> list[int]:
-        """Ids that the trie offers next, empty if unrestricted."""
-        return [] if self.node is None else sorted(self.node)
-
     def accept(self, token: int, logprob: float, offered: list[int]) -> None:
         """Append a token and descend the trie."""
         self.tokens.append(token)
@@ -184,12 +179,6 @@ class _Row:
             self.accept(token, 0.0, [token])
             self.forced += 1
 
-    def finish_reason(self, stop_ids: Collection[int]) -> FinishReason | None:
-        """Why sampling has ended, or None while it goes on."""
-        if self.node == {} or (self.node is None and self.tokens and self.tokens[-1] in stop_ids):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if len(self.tokens) >= self.job.request.max_tokens else None
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Job:
@@ -202,15 +191,6 @@ class _Job:
     future: asyncio.Future[list[Completion]]
     done: dict[int, Completion] = field(default_factory=dict)
     vision: VisionPrompt | None = None
-
-    def finish(self, row: _Row, reason: FinishReason) -> None:
-        """Record a finished row. After the last one, answer the request, samples in order."""
-        for seed in row.seeds:
-            self.done[seed - self.request.seed] = Completion(
-                token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
-            )
-        if len(self.done) == self.request.samples and not self.future.done():
-            self.future.set_result([self.done[index] for index in range(self.request.samples)])
 
 
 class TransformersGenerator:
@@ -236,7 +216,7 @@ class TransformersGenerator:
         limit = getattr(text_config, "max_position_embeddings", None)
         if limit is not None and context > limit:
             raise UserError(f"generator.context {context} exceeds the model's {limit} positions; lower it")
-        register()
+        AttentionInterface.register(IMPLEMENTATION, slot_attention)  # without a mask function: the plan makes its own
         set_text_attention(model, IMPLEMENTATION)
         if model.config._attn_implementation != IMPLEMENTATION:
             raise UserError(f"{type(model).__name__} has its own attention; use generator.backend vllm")
@@ -273,7 +253,8 @@ class TransformersGenerator:
         job = _Job(request=request, prompt=ids, future=asyncio.get_running_loop().create_future(), vision=vision)
         node = None if request.allowed is None else request.allowed.root
         seeds = [request.seed + index for index in range(request.samples)]
-        self._enqueue(_Row(job=job, seeds=seeds, node=node, session=request.session))
+        row = _Row(job=job, seeds=seeds, node=node, session=request.session)
+        (self._waiting if self._table.slot_of(row.session) is None else self._returning).append(row)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._fail_all)
@@ -312,12 +293,6 @@ class TransformersGenerator:
     def stats(self) -> dict[str, float]:
         """Counts since the start: tokens generated (including forced ones), prefilled, cached; passes; seconds."""
         return {**self._stats, "seconds": self._seconds}
-
-    def _enqueue(self, row: _Row) -> None:
-        if self._table.slot_of(row.session) is None:
-            self._waiting.append(row)
-        else:
-            self._returning.append(row)
 
     async def _run(self) -> None:
         while self._live or self._returning or self._waiting:
@@ -392,13 +367,22 @@ class TransformersGenerator:
             self._retire(row)
 
     def _finish(self, row: _Row) -> bool:
-        """Hand over a row that is done; False if there is more to sample."""
-        reason = row.finish_reason(self._stop_ids)
-        if reason is None:
+        """Hand over a row that is done, and with the last row the request; False if there is more to sample."""
+        request, done, future = row.job.request, row.job.done, row.job.future
+        if row.node == {} or (row.node is None and row.tokens and row.tokens[-1] in self._stop_ids):
+            reason = FinishReason.STOP
+        elif len(row.tokens) >= request.max_tokens:
+            reason = FinishReason.LENGTH
+        else:
             return False
         self._stats["generated_tokens"] += len(row.tokens) * len(row.seeds)
         self._stats["forced_tokens"] += row.forced * len(row.seeds)
-        row.job.finish(row, reason)
+        for seed in row.seeds:
+            done[seed - request.seed] = Completion(
+                token_ids=row.tokens, logprobs=row.logprobs, allowed=row.offered, finish_reason=reason
+            )
+        if len(done) == request.samples and not future.done():
+            future.set_result([done[index] for index in range(request.samples)])
         return True
 
     def _retire(self, row: _Row) -> None:
@@ -415,13 +399,12 @@ class TransformersGenerator:
         starts = self._table.valid[slots]
         pending = self._table.length[slots] - starts
         counts = self._fit(pending)
-        keep = counts > 0
-        complete = (counts == pending)[keep]
-        taken = [row for row, kept in zip(self._live, keep, strict=True) if kept]
-        logits = self._logits(taken, slots[keep], starts[keep], counts[keep], complete)
+        keep, complete = counts > 0, counts == pending
+        taken = list(compress(self._live, keep))
+        logits = self._logits(taken, slots[keep], starts[keep], counts[keep], complete[keep])
         self._stats["passes"] += 1
         self._table.valid[slots] += counts
-        rows = [row for row, whole in zip(self._live, counts == pending, strict=True) if whole]
+        rows = list(compress(self._live, complete))
         if rows:
             self._sample(rows, logits)
 
@@ -448,8 +431,7 @@ class TransformersGenerator:
             logits_to_keep=last,
             **options,
         )
-        logits: Tensor = output.logits[0]
-        return logits
+        return cast(Tensor, output.logits[0])
 
     def _fit(self, pending: Ints) -> Ints:
         """The number of tokens of each row in the pass: short rows first, the last one cut to fit."""
@@ -464,7 +446,7 @@ class TransformersGenerator:
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
         """Draw for every sample of every row; samples that draw different tokens become rows of their own."""
         drawing = [(index, row, seed) for index, row in enumerate(rows) for seed in row.seeds]
-        offered = [row.choices() for row in rows]
+        offered = [[] if row.node is None else sorted(row.node) for row in rows]  # empty: unrestricted
         if len(drawing) > len(rows):
             logits = logits[torch.tensor([index for index, _, _ in drawing], device=logits.device)]
         places = [len(row.job.prompt) + len(row.tokens) for _, row, _ in drawing]

@@ -8,12 +8,12 @@ names its adapter (`rla.models.checkpoint`); vLLM keeps prefixes of different ad
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import signal
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,24 +38,17 @@ from rla.pictures.vision import load_vision, refuse_other_prompt, vllm_prompt
 MAX_IMAGES = 64  # of a prompt
 CPU_CACHE_GIB = "2"
 CPU_BATCH_TOKENS = 8192
-ABORT_SECONDS = 60.0  # limit for the engine to notice that its requests were aborted
 
 
 class VllmGenerator:
     """Generator over vLLM's AsyncLLM (V1). One event loop uses it from its first request to `close`."""
 
-    def __init__(
-        self,
-        config: GeneratorConfig,
-        *,
-        model: Path | str,
-        stop_ids: Collection[int],
-        seed: int,
-        sleeps: bool = False,
-    ) -> None:
-        """Starts the engine (tens of seconds). `sleeps` enables vLLM's sleep mode if there is a GPU.
+    worker = "rla.llm.vllm_engine.WorkerMethods"
+    sleeps = False  # whether to enable vLLM's sleep mode if there is a GPU
 
-        Raises UserError if the vllm package is missing, and for an adapter of too large a rank.
+    def __init__(self, config: GeneratorConfig, *, model: Path | str, stop_ids: Collection[int], seed: int) -> None:
+        """Starts the engine (tens of seconds). Raises UserError if the vllm package is missing, if there are too few
+        GPUs, and for an adapter of too large a rank.
         """
         try:
             import torch
@@ -77,40 +70,33 @@ class VllmGenerator:
                 f"{torch.cuda.device_count()} can be seen; lower it, or see CUDA_VISIBLE_DEVICES"
             )
         self.context = config.context
-        self.sleeps = sleeps and cuda
+        self.sleeps = self.sleeps and cuda
         self._lora_request = LoRARequest
         self._numbers: dict[str, int] = {}  # adapter digest -> vLLM's number for it
-        self._taken: set[int] = set()  # numbers of adapters that the engine has loaded
+        self._added: set[int] = set()  # numbers of adapters that the engine has loaded
         self._max_rank = config.max_lora_rank
-        self._mixed_on_cpu = config.lora == "adapter" and not cuda
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._params = SamplingParams
         self._structured = StructuredOutputsParams
         self._ended = EngineDeadError
         self._names = count()
         self._cached = self._prefilled = 0
-        self._watched = False  # whether vLLM's processes end with this one
+        self._prepared = False
         self.vision = load_vision(model)
-        self._dtype = config.dtype
         base, adapter = model, None
         if config.lora == "adapter":
             parts = parts_of(model)
             base, adapter = parts.base, parts.adapter
-        self._own = self.over(adapter, stop_ids=stop_ids)
-        lora: dict[str, Any] = {
-            "enable_lora": True,
-            "max_lora_rank": config.max_lora_rank,
-            "max_loras": 2,  # in one batch: the policy's and the judge's
-        }
-        lora = {} if config.lora == "merged" else lora
-        pictures: dict[str, Any] = (
-            {} if self.vision is None else {"limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0}}
-        )
-        # Chunked prefill of a seeded request ends the engine of the CPU build, which resets a CUDA generator's offset.
-        whole_prompts: dict[str, Any] = {
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(config.context, CPU_BATCH_TOKENS),
-        }
+        self._lora = None if adapter is None else self.lora_of(adapter)
+        self._stop_ids = sorted(stop_ids)
+        options: dict[str, Any] = {}
+        if config.lora == "adapter":  # in one batch: the policy's and the judge's
+            options |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": 2}
+        if self.vision is not None:
+            options["limit_mm_per_prompt"] = {"image": MAX_IMAGES, "video": 0}
+        if not cuda:  # chunked prefill of a seeded request ends the CPU build, which resets a CUDA generator's offset
+            options["enable_chunked_prefill"] = False
+            options["max_num_batched_tokens"] = max(config.context, CPU_BATCH_TOKENS)
         with merged_folder(base, dtype=config.dtype) as whole:
             self._engine: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
@@ -128,33 +114,50 @@ class VllmGenerator:
                     seed=seed,
                     disable_log_stats=True,
                     enable_sleep_mode=self.sleeps,
-                    worker_extension_cls="rla.llm.vllm_engine.WorkerMethods",
-                    **lora,
-                    **pictures,
-                    **({} if cuda else whole_prompts),
+                    worker_extension_cls=self.worker,
+                    **options,
                 )
             )
 
-    async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
-        return await self._own.generate(request)
-
-    def over(self, adapter: Adapter | None, *, stop_ids: Collection[int]) -> VllmModel:
-        """A Generator over the base, with `adapter` if there is one. Raises UserError if its rank is too large."""
-        if adapter is None:
-            return VllmModel(self, lora=None, stop_ids=stop_ids)
+    def lora_of(self, adapter: Adapter) -> Any:
+        """vLLM's name for an adapter. Raises UserError if its rank is too large."""
         if adapter.rank > self._max_rank:
             raise UserError(
                 f"{adapter.folder}: its rank is {adapter.rank}, and generator.max_lora_rank {self._max_rank}; set that "
                 "to as much or more"
             )
         number = self._numbers.setdefault(adapter.digest, len(self._numbers) + 1)
-        return VllmModel(self, lora=self._lora_request(adapter.digest, number, str(adapter.folder)), stop_ids=stop_ids)
+        return self._lora_request(adapter.digest, number, str(adapter.folder))
 
-    @property
-    def dead(self) -> bool:
-        """Whether vLLM's own processes have ended, for example out of memory."""
-        return self._engine is not None and bool(self._engine.errored)
+    async def generate(self, request: Request) -> list[Completion]:
+        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
+        return await self.answer(request, lora=self._lora, stop_ids=self._stop_ids)
+
+    async def answer(self, request: Request, *, lora: Any, stop_ids: Sequence[int]) -> list[Completion]:
+        """`generate` with an adapter (`lora_of`), or of the base."""
+        check_request(request, context=self.context)
+        ask = partial(self._ask, lora=lora, images=request.images, top_p=request.top_p, temperature=request.temperature)
+
+        async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
+            (completion,) = await ask(prompt, seed=seed, max_tokens=1, allowed_token_ids=choices)
+            return int(completion.token_ids[0]), float(completion.logprobs.logprobs[0])
+
+        if request.allowed is not None:
+            return usable_completions(await restricted(request, choose))
+        limits: dict[str, Any] = {}
+        if request.json_schema is not None:
+            limits["structured_outputs"] = self._structured(json=dict(request.json_schema))
+        if self.vision is not None:
+            limits["logit_bias"] = dict.fromkeys(self.vision.banned, NEVER)
+        completions = await ask(
+            list(request.prompt_ids),
+            seed=request.seed & SEED_MASK,
+            n=request.samples,
+            max_tokens=request.max_tokens,
+            stop_token_ids=list(stop_ids),
+            **limits,
+        )
+        return usable_completions([_completion(one, greedy=request.temperature == 0) for one in completions])
 
     def stats(self) -> dict[str, float]:
         """Prompt tokens since the start: taken from the prefix cache, and computed."""
@@ -163,134 +166,42 @@ class VllmGenerator:
     def release(self, session: str) -> None:
         """Does nothing: the prefix cache evicts by itself."""
 
-    def forget(self) -> None:
-        """Does nothing: the prefix cache belongs to the current weights."""
-
-    async def reload(self, model: Path | str, *, stop_ids: Collection[int]) -> None:
-        """Load the weights of another model of the same architecture, after the last request has been answered."""
-        await self._drop_cached()  # refused while an aborted request still runs
-        with merged_folder(model, dtype=self._dtype) as whole:
-            await self._engine.collective_rpc("load_other_weights", args=(str(whole),))
-        await self._drop_cached()
-        self._own = self.over(None, stop_ids=stop_ids)
-
-    async def _drop_cached(self) -> None:
-        async with asyncio.timeout(ABORT_SECONDS):
-            while not await self._engine.reset_prefix_cache():
-                await asyncio.sleep(0.05)
-
     def close(self) -> None:
         """End the engine's processes and free its memory."""
         engine, self._engine = self._engine, None  # vLLM's finalizer fails when it runs at interpreter exit
         if engine is not None:
             engine.shutdown()
 
-    async def ask(
-        self,
-        prompt: list[int],
-        temperature: float,
-        *,
-        lora: Any,
-        images: Sequence[Any] = (),
-        **params: Any,
-    ) -> list[Any]:
-        """vLLM's completions with the adapter `lora` or of the base. Raises UserError if the engine has ended."""
+    async def _ask(self, prompt: list[int], *, lora: Any, images: Sequence[Any], **params: Any) -> list[Any]:
+        """vLLM's completions. Raises UserError if the engine has ended."""
+        sampling = self._params(
+            logprobs=0, flat_logprobs=True, detokenize=False, output_kind=self._final_only, **params
+        )
+        asked, name = vllm_prompt(prompt, images, self.vision), f"rla-{next(self._names)}"
         try:
-            return await self._asked(prompt, temperature, lora, images, **params)
+            if not self._prepared:
+                self._prepared = True
+                await self._prepare()
+            if lora is not None and lora.lora_int_id not in self._added:
+                await self._engine.add_lora(lora)  # an adapter that does not load fails here, not in the next pass
+                self._added.add(lora.lora_int_id)
+            async for output in self._engine.generate(asked, sampling, name, lora_request=lora):
+                if output.finished:
+                    refuse_other_prompt(prompt, output.prompt_token_ids, images)
+                    cached = output.num_cached_tokens or 0
+                    self._cached += cached
+                    self._prefilled += len(prompt) - cached
+                    return sorted(output.outputs, key=lambda completion: int(completion.index))
         except self._ended as error:
             raise UserError(
                 "generator.backend vllm: the engine's process ended, its log above says why; "
                 "call the stage again: it goes on with the groups that are left"
             ) from error
-
-    async def _asked(
-        self, prompt: list[int], temperature: float, lora: Any, images: Sequence[Any], **params: Any
-    ) -> list[Any]:
-        asked = vllm_prompt(prompt, images, self.vision)
-        if not self._watched:
-            self._watched = True
-            if self._mixed_on_cpu:  # must precede the first request
-                await self._engine.collective_rpc("keep_adapters_apart")
-            await self._engine.collective_rpc("end_with", args=(os.getpid(),))
-        if lora is not None and lora.lora_int_id not in self._taken:
-            await self._engine.add_lora(lora)  # an adapter that does not load fails here, not in the next pass
-            self._taken.add(lora.lora_int_id)
-        sampling = self._params(
-            temperature=temperature,
-            logprobs=0,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=self._final_only,
-            **params,
-        )
-        name = f"rla-{next(self._names)}"
-        async for output in self._engine.generate(asked, sampling, name, lora_request=lora):
-            if output.finished:
-                refuse_other_prompt(prompt, output.prompt_token_ids, images)
-                cached = output.num_cached_tokens or 0
-                self._cached += cached
-                self._prefilled += len(prompt) - cached
-                return sorted(output.outputs, key=lambda completion: int(completion.index))
         raise RuntimeError(f"vLLM ended request {name} without a result")
 
-    def sampling_limits(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Sampling parameters that enforce a JSON Schema and exclude image tokens."""
-        limits: dict[str, Any] = {}
-        if schema is not None:
-            limits["structured_outputs"] = self._structured(json=dict(schema))
-        if self.vision is not None:
-            limits["logit_bias"] = dict.fromkeys(self.vision.banned, NEVER)
-        return limits
-
-
-class VllmModel:
-    """Generator over the base of an engine, or over the base with one adapter."""
-
-    def __init__(self, engine: VllmGenerator, *, lora: Any, stop_ids: Collection[int]) -> None:
-        self.context = engine.context
-        self._engine, self._lora, self._stop_ids = engine, lora, sorted(stop_ids)
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
-        check_request(request, context=self.context)
-        if request.allowed is None:
-            return usable_completions(await self._free(request))
-
-        async def choose(prompt: list[int], seed: int, choices: list[int]) -> tuple[int, float]:
-            (completion,) = await self._engine.ask(
-                prompt,
-                request.temperature,
-                lora=self._lora,
-                images=request.images,
-                seed=seed,
-                top_p=request.top_p,
-                max_tokens=1,
-                allowed_token_ids=choices,
-            )
-            return int(completion.token_ids[0]), float(completion.logprobs.logprobs[0])
-
-        return usable_completions(await restricted(request, choose))
-
-    def release(self, session: str) -> None:
-        """Does nothing: the prefix cache evicts by itself."""
-
-    def close(self) -> None:
-        """Does nothing: the engine stays open for others."""
-
-    async def _free(self, request: Request) -> list[Completion]:
-        completions = await self._engine.ask(
-            list(request.prompt_ids),
-            request.temperature,
-            lora=self._lora,
-            images=request.images,
-            seed=request.seed & SEED_MASK,
-            n=request.samples,
-            top_p=request.top_p,
-            max_tokens=request.max_tokens,
-            stop_token_ids=self._stop_ids,
-            **self._engine.sampling_limits(request.json_schema),
-        )
-        return [_completion(completion, greedy=request.temperature == 0) for completion in completions]
+    async def _prepare(self) -> None:
+        """Called once, before the first request: vLLM's processes are to end with this one."""
+        await self._engine.collective_rpc("end_with", args=(os.getpid(),))
 
 
 def _completion(output: Any, *, greedy: bool) -> Completion:
@@ -309,44 +220,6 @@ def _completion(output: Any, *, greedy: bool) -> Completion:
 
 class WorkerMethods:
     """Methods that vLLM mixes into its worker class (`worker_extension_cls`), called through `collective_rpc`."""
-
-    reload_weights: Any
-    model_runner: Any
-
-    def load_other_weights(self, folder: str) -> None:
-        """Load the weights of a folder of the same architecture.
-
-        vLLM 0.32 copies them layer by layer, and a layer without its own weights keeps its prepared data. On a CPU this
-        is the packed matrix of an output layer that is tied to the embeddings, which is packed again here. On a GPU
-        tied layers share their storage, so nothing has to be prepared.
-        """
-        from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
-
-        self.reload_weights(weights_path=folder)
-        for module in self.model_runner.get_model().modules():
-            method = getattr(module, "quant_method", None)
-            if isinstance(method, UnquantizedEmbeddingMethod):
-                method.process_weights_after_loading(module)
-
-    def keep_adapters_apart(self) -> None:
-        """On a CPU: keep requests of the base unaffected by requests of adapters in the same batch.
-
-        vLLM 0.32 marks rows of the base with slot -1. The Triton kernels skip them, but the CPU kernels index with -1
-        and so apply the adapter in the last slot, unless the whole batch uses the base.
-        """
-        import torch
-        from vllm.lora.punica_wrapper import punica_cpu
-
-        shrink = punica_cpu.sgmv_shrink
-        if shrink.__module__ == __name__:
-            return
-
-        def shrink_rows_of_adapters(inputs: Any, weights: Any, output: Any, *rest: Any) -> None:
-            shrink(inputs, weights, output, *rest)
-            _, lengths, slots, *_ = rest
-            output[torch.repeat_interleave(slots, lengths) < 0] = 0.0  # so the expanded product is 0 too
-
-        punica_cpu.sgmv_shrink = shrink_rows_of_adapters
 
     def end_with(self, served: int) -> None:
         """Kill the engine's core and this worker once the process `served` has ended, even if it was killed.

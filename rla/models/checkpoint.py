@@ -301,13 +301,6 @@ def model_digest(folder: Path) -> str:
     return joint_digest(model_records(folder) or record_files(folder))
 
 
-def named_content(model: Path | str) -> str:
-    """Identifies a model folder and its recorded contents: a change of either gives another text."""
-    checkpoint = checkpoint_around(model)
-    records = model_records(model) if checkpoint is None else checkpoint_records(checkpoint)
-    return f"{Path(model).resolve()} {joint_digest(records or {})}"
-
-
 def verify_model(
     model: Path | str,
     parts: Collection[str] = (MODEL, ADAPTER),

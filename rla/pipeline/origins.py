@@ -10,7 +10,7 @@ workers on this machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -198,19 +198,16 @@ def slice_of(ctx: StageContext) -> Slice:
     return Slice(index=0, count=count) if count > 1 else WHOLE
 
 
-def made_by_workers(ctx: StageContext, writer: ShardWriter, *, check: Callable[[], Mapping[str, str]]) -> bool:
-    """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails.
-
-    `check` is called before they start, and returns environment variables for them.
-    """
+def made_by_workers(ctx: StageContext, writer: ShardWriter) -> bool:
+    """Have workers do the work unless this call is a slice. Returns whether they did. Raises UserError if one fails."""
     if writer.slice.index > 0:
         return False
-    count, known = writer.slice.count, check()
+    count = writer.slice.count
     ctx.progress.note(f"{ctx.spec.name}: {count} workers")
     asked = "--workers" if "workers" in ctx.options else "generator.data_parallel:"
     with called_again(ctx, ctx.paths) as arguments:
         arguments += ["--overwrite"] if ctx.overwrite else []
-        failed = run_workers(arguments, slices(count), generator=ctx.config.generator, asked=asked, more=known)
+        failed = run_workers(arguments, slices(count), generator=ctx.config.generator, asked=asked)
     if failed:
         named = ", ".join(f"{part} ({reason})" for part, reason in failed.items())
         raise UserError(

@@ -30,7 +30,7 @@ from rla.metrics.custom import add_metrics
 from rla.pictures.shard import distinct_images
 from rla.pipeline import StageContext
 from rla.pipeline.origins import held_out_pool, origin
-from rla.rollouts.play import image_shard, is_kept, keep_episodes, trajectory_counts
+from rla.rollouts.play import TrajectoryWriter
 from rla.rollouts.scores import finish_scores, score_played
 from rla.seeds import derive
 from rla.store.atomic import lock_outputs, write_json
@@ -46,37 +46,32 @@ RANDOM_SHARES = (1.0, 0.6, 0.3, 0.0)
 SECTIONS = ("env", "policy.reply", "evaluation.probe_tasks")  # of the config, on which the probe's episodes depend
 
 
-def evaluated_splits(ctx: StageContext) -> list[str]:
-    """The splits that a call of `evaluate` plays: all, or the main one alone if an option names a folder of one."""
-    splits = ctx.config.tasks.test_splits
-    return list(splits[:1] if any(name in ctx.paths for name in ONE_SPLIT) else splits)
+def split_contexts(ctx: StageContext, policy: Path) -> dict[str, StageContext]:
+    """The call of `evaluate` for each split alone, by name, with all of its folders named.
 
-
-def pool_of_split(ctx: StageContext, split: str) -> Path:
-    """The pool that the option names, or the pool of the split, which is made if it is missing. Notes if tasks of a
-    named pool train.
+    These are all held-out splits, or the main one if an option names a folder of one split. Makes a missing pool. Notes
+    if tasks of a named pool train.
     """
-    named, trained = ctx.paths.get("tasks"), artifact(ctx.run, "train_tasks", 0)
-    if named is None:
-        return held_out_pool(ctx, split)
-    if is_complete(named) and is_complete(trained):
+    splits, named = ctx.config.tasks.test_splits, ctx.paths.get("tasks")
+    if any(name in ctx.paths for name in ONE_SPLIT):
+        splits = splits[:1]
+    trained = artifact(ctx.run, "train_tasks", 0)
+    if named is not None and is_complete(named) and is_complete(trained):
         ids, known = ({row["task_id"] for row in read_rows(pool, "tasks", ["task_id"])} for pool in (named, trained))
         if shared := len(ids & known):
             ctx.progress.note(f"{named}: {shared} of {len(ids)} tasks are in the training pool {trained}")
-    return named
-
-
-def split_context(ctx: StageContext, split: str, *, pool: Path, policy: Path) -> StageContext:
-    """The call of `evaluate` for one split alone, all of its folders named."""
-    root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
-    own = {
-        "tasks": pool,
-        "policy": policy,
-        "rm": ctx.path("rm"),
-        "out": ctx.paths.get("out") or artifact(root, "eval_trajectories", ctx.iteration),
-        "metrics": ctx.paths.get("metrics") or artifact(root, "eval_metrics", ctx.iteration),
-    }
-    return replace(ctx, paths=own)
+    found = {}
+    for split in splits:
+        root = held_out_root(ctx.run, ctx.config.tasks.test_splits, split)
+        own = {
+            "tasks": named or held_out_pool(ctx, split),
+            "policy": policy,
+            "rm": ctx.path("rm"),
+            "out": ctx.paths.get("out") or artifact(root, "eval_trajectories", ctx.iteration),
+            "metrics": ctx.paths.get("metrics") or artifact(root, "eval_metrics", ctx.iteration),
+        }
+        found[split] = replace(ctx, paths=own)
+    return found
 
 
 def evaluating(config: Config) -> Config:
@@ -146,19 +141,18 @@ def _frozen_probe(ctx: StageContext, chosen: Demonstrates) -> Path:
     always = replace(ctx, iteration=0, config=replace(ctx.config, seed=PROBE_SEED))
     folder, tasks_folder = artifact(ctx.run, "probe_trajectories", 0), ctx.path("tasks")
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
+    labels = folder.with_name(PROBE_LABELS)
     with lock_outputs([folder], wait=True):  # the evaluation of another iteration may be making it
-        writer = ShardWriter(folder, "trajectories", made_from, overwrite=ctx.overwrite, tell=ctx.progress.note)
-        images = image_shard(ctx, writer)
-        labels = folder.with_name(PROBE_LABELS)
+        writer = TrajectoryWriter(ctx, folder, made_from)
         if not writer.complete:
             tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
             count = min(ctx.config.evaluation.probe_tasks, len(tasks))
             drawn = random.Random(derive(PROBE_SEED, "frozen probe")).sample(tasks, count)
             for number, task in enumerate(drawn):
-                if not is_kept(writer, images, number):
-                    keep_episodes(writer, images, number, [_scripted_episode(always.config, chosen, task, number)])
+                if not writer.has(number):
+                    writer.keep(number, [_scripted_episode(always.config, chosen, task, number)])
             labels.unlink(missing_ok=True)  # those of episodes that are replaced
-            writer.finish(trajectory_counts(writer.parts()), check=lambda _: images.finish() if images else None)
+            writer.complete_shard()
         if not labels.exists():
             found = labels_in(folder, [(tasks_folder, "tasks")], ctx.config).frame
             write_json(labels, {"steps": found.select(*PROBE_LABEL).to_dicts()})

@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 EXCERPT = 200  # characters of the reply in an error
 SHOWN, LINES = 800, 12  # characters and lines of a text that is shown
 ENOUGH = 32  # replies: a model that can be read one time in ten is stopped by mistake in 3 of 100 runs
-EARLIER = {"no-action": ("eval_trajectories",), "unreadable-votes": ("probe_scores", "eval_scores")}
 
 
 @dataclass(frozen=True, slots=True)
 class _FirstReply:
-    """The reply of a model. `read`: whether an action or vote could be read; `commands`: those offered to a policy."""
+    """The reply of a model. `read`: the action or vote in it, if any; `commands`: those offered to a policy."""
 
     text: str
     truncated: bool
-    read: bool
+    read: str | None
     commands: tuple[str, ...] = ()
 
 
@@ -53,12 +52,13 @@ class FirstReplies:
     """
 
     def __init__(self, ctx: StageContext, guard: GuardName, model: Path | None, *, aloud: bool = False) -> None:
-        self._ctx, self._guard, self._model = ctx, guard, model
+        self._ctx, self._model, self._policy = ctx, model, guard == "no-action"
+        self._guard = guard
         if ctx.iteration == 0:  # the evaluation of the main split comes first
             begins_run = SPLITS not in ctx.path("out").parts
         else:
-            earlier = [artifact(ctx.run, name, 0) for name in EARLIER[guard]]
-            begins_run = ctx.iteration == 1 and not any(map(is_complete, earlier))
+            earlier = ("eval_trajectories",) if self._policy else ("probe_scores", "eval_scores")
+            begins_run = ctx.iteration == 1 and not any(is_complete(artifact(ctx.run, name, 0)) for name in earlier)
         self._aloud = aloud and begins_run
         self._first: list[_FirstReply] = []
         self._chat: ChatFormat | None = None
@@ -73,37 +73,37 @@ class FirstReplies:
 
         `segment_ids`: prompt and reply.
         """
-        if self._checked:
-            return
-        reply = _FirstReply(step.reply, step.truncated, step.valid, tuple(step.commands))
-        read = f"the action: {one_line(step.action, EXCERPT)}"
-        self._add([reply], step.end - step.start, segment_ids[: step.start], read)
+        if not self._checked:
+            read = f"the action: {one_line(step.action, EXCERPT)}" if step.valid else None
+            reply = _FirstReply(step.reply, step.truncated, read, tuple(step.commands))
+            self._add([reply], step.end - step.start, segment_ids[: step.start])
 
     def voted(self, score: StepScore) -> None:
         """Raises UserError, or warns, if these are the last of the first judgements and none of them can be read."""
         votes = [vote for vote in score.judgements if vote.token_ids or vote.text]
-        replies = [_FirstReply(vote.text, vote.truncated, vote.score is not None) for vote in votes]
-        read = f"the vote {votes[0].score:+d}" if votes and votes[0].score is not None else ""
-        self._add(replies, sum(len(vote.token_ids) for vote in votes), score.prompt_ids, read)
+        if votes and not self._checked:
+            replies = [
+                _FirstReply(vote.text, vote.truncated, None if vote.score is None else f"the vote {vote.score:+d}")
+                for vote in votes
+            ]
+            self._add(replies, sum(len(vote.token_ids) for vote in votes), score.prompt_ids)
 
     def end(self) -> None:
         """All replies of the stage are there: check them if they were fewer than `ENOUGH`."""
         if self._first and not self._checked:
             self._check()
 
-    def _add(self, replies: Sequence[_FirstReply], tokens: int, prompt_ids: Sequence[int], read: str) -> None:
-        if self._checked or not replies:
-            return
+    def _add(self, replies: Sequence[_FirstReply], tokens: int, prompt_ids: Sequence[int]) -> None:
         if self._aloud and not self._first:
-            self._show(replies[0], prompt_ids, read)
+            self._show(replies[0], prompt_ids)
         self._first += replies
         self._tokens += tokens
         if len(self._first) >= ENOUGH:
             self._check()
 
-    def _show(self, reply: _FirstReply, prompt_ids: Sequence[int], read: str) -> None:
+    def _show(self, reply: _FirstReply, prompt_ids: Sequence[int]) -> None:
         """The first reply of a run in full. Each line of a model stands behind a bar, so it cannot pass for ours."""
-        who = "policy" if self._guard == "no-action" else "reward model"
+        who = "policy" if self._policy else "reward model"
         lines = [f"the first reply of the {who}:"]
         if self._chat is not None:
             asked = printable(self._chat.decode(prompt_ids)[-SHOWN:]).strip().splitlines()
@@ -113,13 +113,15 @@ class FirstReplies:
         said = printable(reply.text[:SHOWN]).strip().splitlines() or ["(empty)"]
         cut = ["..."] if len(reply.text) > SHOWN or len(said) > LINES else []
         lines += [f"    | {line}" for line in (*said[:LINES], *cut)]
-        self._ctx.progress.note("\n".join([*lines, f"read as {read}" if reply.read else "nothing could be read in it"]))
+        self._ctx.progress.note(
+            "\n".join([*lines, f"read as {reply.read}" if reply.read else "nothing could be read in it"])
+        )
 
     def _check(self) -> None:
         self._checked = True
-        count, read = len(self._first), sum(reply.read for reply in self._first)
+        count, read = len(self._first), sum(reply.read is not None for reply in self._first)
         votes = "tests" if isinstance(environment(self._ctx.config.env.name), Probes) else "votes"
-        holds = "replies hold an action" if self._guard == "no-action" else f"{votes} can be read"
+        holds = "replies hold an action" if self._policy else f"{votes} can be read"
         if self._aloud:
             seconds = time.monotonic() - self._began
             rate = f", {self._tokens / max(seconds, 1e-9):.0f} tokens a second" if self._tokens else ""
@@ -141,9 +143,8 @@ class FirstReplies:
 
     def _cause(self) -> str:
         """The likely cause and its remedy."""
-        guard, replies = self._guard, self._first
-        config, env = self._ctx.config, environment(self._ctx.config.env.name)
-        role, section, key = ("policy",) * 3 if guard == "no-action" else ("rm", "judge", "reward")
+        replies, config = self._first, self._ctx.config
+        role, section, key = ("policy",) * 3 if self._policy else ("rm", "judge", "reward")
         if self._before_warm_start():
             return "the warm start, which comes next, teaches the form"
         if self._model == artifact(self._ctx.run, f"init_{role}", 0) and getattr(config.model, key) == "init":
@@ -157,7 +158,8 @@ class FirstReplies:
             return f"all are empty: see that model.{key} is a chat model whose template ends a turn as the engine does"
         if any(UNKNOWN in reply.text for reply in replies):
             return f"its tokenizer lacks words that it has to write: `rla envs --check {config.env.name}` names them"
-        return _unread_actions(env, config, replies) if guard == "no-action" else _unread_votes(env, config, replies)
+        env = environment(config.env.name)
+        return _unread_actions(env, config, replies) if self._policy else _unread_votes(env, config, replies)
 
 
 def _unread_actions(env: Env, config: Config, replies: Sequence[_FirstReply]) -> str:
@@ -178,18 +180,14 @@ def _unread_actions(env: Env, config: Config, replies: Sequence[_FirstReply]) ->
 
 def _unread_votes(env: Env, config: Config, replies: Sequence[_FirstReply]) -> str:
     """Why a reward model's replies are not read: it writes in the form of the other `judge.prompt`, or in neither."""
-    told = config.judge.prompt
-    for form in get_args(get_type_hints(JudgeConfig)["prompt"]):
-        if form == told or not isinstance(env, Judged):
-            continue
-        prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
-        if _most([prompt.parse(one.text) is not None for one in replies]):
-            return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
-    plain = replace(config, judge=replace(config.judge, prompt="plain"))
-    if isinstance(env, Judged) and config.judge.trains and env.judge_prompt(plain).replies():
-        remedy = "set judge.prompt: plain and judge.decoding: admissible, which leaves only votes"
-    else:
-        remedy = "take a model that does"
+    told, remedy = config.judge.prompt, "take a model that does"
+    if isinstance(env, Judged):
+        for form in get_args(get_type_hints(JudgeConfig)["prompt"]):
+            prompt = env.judge_prompt(replace(config, judge=replace(config.judge, prompt=form)))
+            if form != told and _most([prompt.parse(one.text) is not None for one in replies]):
+                return f"the model writes as judge.prompt: {form} asks for, and it is {told}: set it to {form}"
+            if form == "plain" and config.judge.trains and prompt.replies():
+                remedy = "set judge.prompt: plain and judge.decoding: admissible, which leaves only votes"
     return f"the model does not answer as the prompt of judge.prompt: {told} asks: {remedy}"
 
 

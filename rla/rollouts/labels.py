@@ -1,9 +1,9 @@
 """Ground truth about the steps of played episodes, by replaying their actions in the environment itself.
 
 A replay is believed only if it shows the texts that the policy saw: an episode that was played with other rules
-(a changed pool) gets no labels rather than wrong ones. Pictures are compared too, but a
-difference is only counted: screenshots sometimes differ for reasons outside the episode (a caret, a hover). An
-environment that cannot replay a sandbox labels the steps as they were seen (`LabelsSeen`).
+(a changed pool) gets no labels rather than wrong ones. Pictures are not compared, because
+screenshots sometimes differ for reasons outside the episode. An environment that cannot replay a sandbox labels the
+steps as they were seen (`LabelsSeen`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -20,7 +19,6 @@ from rla.config import Config
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labelled, Labels, LabelsSeen, SeenStep, prefetched
 from rla.envs.registry import environment
-from rla.pictures.vision import png_digest
 from rla.pipeline import StageContext
 from rla.store.reading import read_manifest, read_nested, tasks_by_id
 from rla.store.records import StopReason, Task
@@ -33,15 +31,14 @@ LABELS = {
     "before": pl.Float64,
     "after": pl.Float64,
 }
-COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls", "screens"]
+COLUMNS = ["trajectory_id", "task_id", "stop_reason", "final_observation", "calls"]
 COLUMNS += [f"steps.list.element.{name}" for name in ("action", "observation")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
     """An episode to replay: the actions, and the text that answered each of them. `statuses`: how the calls of tools
-    ended that each action made; None if the shard does not record calls. `screens`: digests of the pictures that
-    followed each action; None if the shard names no pictures.
+    ended that each action made; None if the shard does not record calls.
     """
 
     trajectory_id: str
@@ -49,7 +46,6 @@ class PlayedEpisode:
     actions: list[str]
     answers: list[str]
     statuses: list[list[str]] | None = None
-    screens: list[list[str]] | None = None
 
 
 @dataclass(slots=True)
@@ -58,13 +54,11 @@ class StepLabels:
     are the distance to the goal (infinite: no plan; null: the environment has no such measure).
 
     `unlabelled`: episodes without ground truth: their task is unknown, the replay showed something else, or the
-    environment failed in it. `other_pictures`: labelled episodes whose replay showed another picture than the policy
-    saw; None if no pictures could be compared.
+    environment failed in it.
     """
 
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LABELS))
     unlabelled: int = 0
-    other_pictures: int | None = None
 
 
 def labels_of(ctx: StageContext) -> StepLabels:
@@ -98,32 +92,23 @@ def _played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
         for row in read_nested(trajectories / part["name"], COLUMNS, kind="trajectories", entry=part):
             if not row["steps"] or row["stop_reason"] == StopReason.ENV_ERROR:
                 continue
-            calls, steps = row.get("calls"), range(len(row["steps"]))
+            steps, calls = row["steps"], row.get("calls")
+            statuses = [[call["status"] for call in calls or () if call["step"] == step] for step in range(len(steps))]
             yield PlayedEpisode(
                 trajectory_id=row["trajectory_id"],
                 task_id=row["task_id"],
-                actions=[step["action"] for step in row["steps"]],
-                answers=[*(step["observation"] for step in row["steps"][1:]), row["final_observation"]],
-                statuses=None
-                if calls is None
-                else [[call["status"] for call in calls if call["step"] == step] for step in steps],
-                screens=screens_after_steps(row),
+                actions=[step["action"] for step in steps],
+                answers=[*(step["observation"] for step in steps[1:]), row["final_observation"]],
+                statuses=None if calls is None else statuses,
             )
-
-
-def screens_after_steps(row: Mapping[str, Any]) -> list[list[str]] | None:
-    """Digests of the pictures that followed each step; None for an episode that names no pictures."""
-    screens = row.get("screens")
-    return None if not screens or not any(screens) else list(screens[1 : len(row["steps"]) + 1])
 
 
 def label_episodes(
     episodes: Iterable[PlayedEpisode], tasks: Mapping[str, Task], *, labeller: Labels, config: Config
 ) -> StepLabels:
     """Labels of all steps of the episodes. `tasks`: by task_id."""
-    columns: dict[str, list[object]] = {name: [] for name in LABELS}
+    rows: list[tuple[object, ...]] = []
     unlabelled = 0
-    differs: list[bool] = []  # for each episode whose pictures can be compared
     asked = [(played, tasks.get(played.task_id)) for played in episodes]
     calls = (partial(_replayed, labeller, task, config, played) for played, task in asked)
     for (played, _), replayed in zip(asked, prefetched(calls, labeller, config), strict=True):
@@ -131,16 +116,11 @@ def label_episodes(
         if [taken.next_observation for taken in labels] != played.answers:
             unlabelled += 1
             continue
-        screens = [[png_digest(png) for png in taken.next_images] for taken in labels]
-        if played.screens is not None and any(screens):
-            differs.append(screens != played.screens)
-        columns["trajectory_id"] += [played.trajectory_id] * len(labels)
-        columns["task_id"] += [played.task_id] * len(labels)
-        columns["step"] += range(len(labels))
-        columns["label"] += [taken.score for taken in labels]
-        columns["before"] += [taken.before for taken in labels]
-        columns["after"] += [taken.after for taken in labels]
-    return StepLabels(pl.DataFrame(columns, schema=LABELS), unlabelled, sum(differs) if differs else None)
+        rows += [
+            (played.trajectory_id, played.task_id, step, taken.score, taken.before, taken.after)
+            for step, taken in enumerate(labels)
+        ]
+    return StepLabels(pl.DataFrame(rows, schema=LABELS, orient="row"), unlabelled)
 
 
 def _replayed(labeller: Labels, task: Task | None, config: Config, played: PlayedEpisode) -> list[Labelled]:

@@ -1,8 +1,7 @@
 """Playing episodes with the policy: one episode, groups of episodes at once, and a trajectory shard with a part a task.
 
 One coroutine per episode and no barrier between steps: an episode's next prompt is submitted as soon as its environment
-has answered: at once, or, from a worker process, later. Episodes of one task start together, so that a task's group is
-complete early.
+has answered. Episodes of one task start together, so that a task's group is complete early.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rla.agents.policy import CommandTries, PolicyAgent, check_calls
+from rla.agents import CommandTries, PolicyAgent, check_calls
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.observation import (
     AwaitedEnvironment,
@@ -45,7 +44,8 @@ from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.seeds import derive
-from rla.store.manifest import digest
+from rla.store.atomic import WHOLE, Slice
+from rla.store.manifest import Origin, digest
 from rla.store.reading import group_of, read_nested, read_part
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
@@ -79,16 +79,6 @@ class Rollouts:
     vision: VisionFormat | None = None  # of a policy that sees the pictures of observations
     replied: Callable[[Step, Sequence[int]], None] | None = None  # called with every reply (`FirstReplies.replied`)
 
-    def checked(self, observation: Observation) -> Observation:
-        """The observation unchanged. Raises EnvironmentFailure if an image is not a readable picture."""
-        try:
-            if self.vision is not None:
-                for png in observation.images:
-                    self.vision.grid(png)
-        except ValueError as error:
-            raise EnvironmentFailure(f"a picture of the environment: {error}") from None
-        return observation
-
 
 def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Episode]:
     """The `count` episodes of a task, each with its own derived seed."""
@@ -100,92 +90,73 @@ def episodes_of(task: Task, *, count: int, seed: int, iteration: int) -> list[Ep
 
 async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Trajectory:
     """Play one episode to its end. An environment that fails ends it with `env_error`, not the run."""
+    task, config = episode.task, shared.config
     agent = PolicyAgent(
         chat=shared.chat,
         prompt=shared.prompt,
-        config=shared.config,
+        config=config,
         tries=tries,
-        instruction=episode.task.instruction,
+        instruction=task.instruction,
         pictures=None if shared.vision is None else PictureChat(shared.chat, shared.vision),
     )
-    named = f"environment {episode.task.env}, task {episode.task.task_id}"
-    session = f"{episode.task.task_id}/{episode.rollout}"
+    named, session = f"environment {task.env}, task {task.task_id}", f"{task.task_id}/{episode.rollout}"
     steps: list[Step] = []
-    error: str | None = None
     seen: list[Observation] = []
+    stop, error = StopReason.MAX_STEPS, None
     env: Environment | AwaitedEnvironment | None = None
+
+    async def observe(call: Callable[..., Any], *arguments: str) -> Observation:
+        """The observation that a method of the environment returns, at once or later."""
+        with environment_code(named):
+            found: Observation = await settled(call(*arguments))
+            seen.append(_with_readable_images(found, shared.vision))
+            return found
+
+    def won() -> bool:
+        return seen[-1].success(shared.env.reward_threshold)
+
     try:
         with environment_code(named):
-            env = shared.make_env(episode.task)
-            observation = shared.checked(await settled(env.reset()))
-        seen.append(observation)
-        stop = StopReason.MAX_STEPS
+            env = shared.make_env(task)
+        observation = await observe(env.reset)
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
             results = [result.text for result in observation.results]
             prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images)
-            room = _room_of_reply(shared, agent, len(prompt_ids))
+            room = agent.room(shared.generator.context)
             if room is None:
                 stop = StopReason.CONTEXT
                 break
             request = Request(
                 prompt_ids=prompt_ids,
                 max_tokens=room,
-                temperature=shared.config.temperature,
+                temperature=config.temperature,
                 seed=derive(episode.seed, index),
                 session=session,
                 allowed=trie,
                 top_p=shared.top_p,
-                images=agent.images(),
-                turns=agent.turns(),
+                images=tuple(agent.dialogue[-1].images),
+                turns=agent.dialogue[-1].turns,
             )
             (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
-            with environment_code(named):
-                observation = shared.checked(await settled(env.step(steps[-1].action)))
-            seen.append(observation)
+            observation = await observe(env.step, steps[-1].action)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
             if shared.replied is not None:
                 shared.replied(steps[-1], prompt_ids)  # the agent's own list, which holds the reply by now
-            won = observation.success(shared.env.reward_threshold)
-            if won or observation.done:
-                stop = StopReason.WON if won else StopReason.ENDED
+            if won() or observation.done:
+                stop = StopReason.WON if won() else StopReason.ENDED
                 break
         if stop in (StopReason.MAX_STEPS, StopReason.CONTEXT) and steps and isinstance(env, Concludes):
-            with environment_code(named):
-                seen.append(shared.checked(await settled(env.stopped())))
-            stop = StopReason.WON if seen[-1].success(shared.env.reward_threshold) else stop
+            await observe(env.stopped)
+            stop = StopReason.WON if won() else stop
     except (EnvironmentFailure, UnusableReply) as failure:
         stop, error = StopReason.ENV_ERROR, str(failure)
     finally:
         shared.generator.release(session)
         if env is not None:
             close_environment(env, named)
-    return _trajectory(episode, shared, agent, steps, stop=stop, seen=seen, error=error)
-
-
-def _room_of_reply(shared: Rollouts, agent: PolicyAgent, length: int) -> int | None:
-    """The most tokens that a reply to a prompt of `length` tokens may have; None without room for one."""
-    config, room = shared.config, shared.generator.context - length
-    if config.response_tokens:
-        room = min(room, config.response_tokens - agent.answered(length))
-    if room >= config.max_tokens:
-        return config.max_tokens
-    return room if config.response_tokens and room > 0 else None
-
-
-def _trajectory(
-    episode: Episode,
-    shared: Rollouts,
-    agent: PolicyAgent,
-    steps: list[Step],
-    *,
-    stop: StopReason,
-    seen: Sequence[Observation],
-    error: str | None,
-) -> Trajectory:
-    task = episode.task
     places = [None if one.place is None else content_id(one.place) for one in seen[: len(steps)]]
     calls = [{"step": n, "status": result.status} for n, one in enumerate(seen[1:]) for result in one.results]
     return Trajectory(
@@ -211,6 +182,17 @@ def _trajectory(
         calls=calls if isinstance(shared.prompt, ToolPrompt) else None,
         image_spans=agent.image_spans(),
     )
+
+
+def _with_readable_images(observation: Observation, vision: VisionFormat | None) -> Observation:
+    """The observation unchanged. Raises EnvironmentFailure if the model cannot be shown an image."""
+    if vision is not None:
+        try:
+            for png in observation.images:
+                vision.grid(png)
+        except ValueError as error:
+            raise EnvironmentFailure(f"a picture of the environment: {error}") from None
+    return observation
 
 
 async def play_groups(
@@ -259,45 +241,50 @@ async def run_groups(
                 tasks.create_task(member(position, len(items), results, place, item))
 
 
-def is_mixed(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a group was won and lost. `rows`: outcome, stop_reason; broken episodes are ignored."""
-    return {row["outcome"] for row in rows if row["stop_reason"] != StopReason.ENV_ERROR} == {1, -1}
+class TrajectoryWriter(ShardWriter):
+    """Writes a trajectory shard and, if the environment shows models pictures, the shard of its pictures beside it."""
 
+    def __init__(self, ctx: StageContext, folder: Path, made_from: Origin, *, part: Slice = WHOLE) -> None:
+        tell = ctx.progress.note
+        super().__init__(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=part, tell=tell)
+        shown = shows_images(environment(ctx.config.env.name), ctx.config)
+        self._images = ImageShard(self, overwrite=ctx.overwrite, tell=tell) if shown else None
 
-def round_size(*, mixed: int, played: int, target: int) -> int:
-    """How many more tasks would reach the target at the rate so far, (mixed + 1) / (played + 2); 0 if it is reached."""
-    missing = target - mixed
-    return max(0, ceil(missing * (played + 2) / (mixed + 1)))
+    def has(self, group: int) -> bool:
+        """Whether a group is complete: its episodes, and their pictures."""
+        return group in self.done and (self._images is None or self._images.done(group))
 
+    def keep(self, group: int, trajectories: list[Trajectory]) -> None:
+        """Write a part, and before it the part of its pictures."""
+        if self._images is not None:
+            self._images.keep(group, image_rows(trajectories))
+            trajectories = list(map(without_pngs, trajectories))
+        self.write(group, [trajectory.row() for trajectory in trajectories])
 
-def filling_rounds(
-    first: Sequence[int], active: Sequence[int], reserve: Sequence[int], mixed: Callable[[int], bool]
-) -> Iterator[list[int]]:
-    """The groups of each round, by index: tasks are played until enough groups are mixed, within a budget (dynamic
-    sampling: DAPO, Yu et al. 2025). `first`: the whole first round; `active`: its groups that should be mixed.
-    `mixed(index)` is asked about a group that has been played, once its round has ended.
+    def forget(self, part: Path) -> None:
+        """Remove a part, whose group the next call plays again."""
+        self.discard(part)
+        if self._images is not None:
+            self._images.forget(group_of(part))
 
-    A group is the episodes of one task. A group that was won and lost trains; one that was always won, or always lost,
-    has no advantages. Each further round plays `round_size` tasks of the reserve, until nothing is missing or the
-    reserve is empty.
+    def complete_shard(
+        self, *, tokenizer: str | None = None, check: Callable[[Mapping[str, int]], None] = lambda counts: None
+    ) -> None:
+        """Finish the shards with the counts of all parts, once `check` accepts the counts of the whole."""
 
-    A round begins when the one before it has ended, so it does not depend on which episode ends first, and a call that
-    resumes after a kill finds the same rounds. Every slice (`--slice`, `--workers`) fills its own share, so here the
-    number of slices does change which tasks are played.
-    """
-    yield list(first)
-    played, left = list(active), list(reserve)
-    while left:
-        size = round_size(mixed=sum(map(mixed, played)), played=len(played), target=len(active))
-        if size == 0:
-            return
-        yield left[:size]
-        played, left = played + left[:size], left[size:]
+        def accept(counts: Mapping[str, int]) -> None:
+            check(counts)
+            if self._images is not None:
+                self._images.finish()
+
+        if self._images is not None:
+            self._images.finish_slice()
+        self.finish(trajectory_counts(self.parts()), tokenizer=tokenizer, check=accept)
 
 
 def play_shard(
     ctx: StageContext,
-    writer: ShardWriter,
+    writer: TrajectoryWriter,
     tasks: Sequence[Task],
     policy: Path,
     *,
@@ -305,16 +292,13 @@ def play_shard(
     iteration: int,
     training: bool = True,
     reserve: Sequence[Task] = (),
-    images: ImageShard | None = None,
 ) -> None:
     """Play `count` episodes of each task of the writer's slice that has no part yet, and finish the shard.
 
     `training`: it may be trained on. `reserve`: tasks that follow until enough groups are mixed (`filling_rounds`).
-    `images`: the shard of their pictures.
     """
     known = [*tasks, *reserve]
     own = [index for index in range(len(known)) if writer.slice.takes(index)]
-    total, unbegun = count * len(own), 0
     first_replies = FirstReplies(ctx, "no-action", policy, aloud=writer.slice.takes(0))
     rounds = filling_rounds(
         [index for index in own if index < len(tasks)],
@@ -325,17 +309,14 @@ def play_shard(
 
     def left_of_rounds() -> Iterator[list[int]]:
         for indices in rounds:
-            left = [index for index in indices if not is_kept(writer, images, index)]
+            left = [index for index in indices if not writer.has(index)]
             ctx.progress.start("rollout", total=count * len(left))
             if left:
                 yield left
 
     def finished(left: list[int], position: int, trajectories: list[Trajectory]) -> None:
-        nonlocal unbegun
-        keep_episodes(writer, images, left[position], trajectories)
+        writer.keep(left[position], trajectories)
         ctx.progress.advance(len(trajectories))
-        unbegun += sum(one.stop_reason == StopReason.CONTEXT and not one.steps for one in trajectories)
-        _refuse_unbegun(ctx, unbegun, total)
 
     async def play_rounds(rounds_left: Iterable[list[int]], shared: Rollouts, made: Environments) -> None:
         seed, concurrency = ctx.config.seed, ctx.config.rollout.concurrency
@@ -357,29 +338,8 @@ def play_shard(
             ctx.measured.update(figures)
             if told := told_figures(figures):
                 ctx.progress.note(told)
-
-    def check(counts: Mapping[str, int]) -> None:
-        """The limits of the whole shard, some of which other calls have played."""
-        share, episodes = ctx.config.rollout.max_failed_share, counts["episodes"]
-        parts = sorted(writer.folder.glob("part-*.parquet"))
-        if counts["env_errors"] > share * episodes:
-            for part in parts:  # the next call plays these groups again
-                if StopReason.ENV_ERROR in read_part(part, ["stop_reason"])["stop_reason"].to_pylist():
-                    writer.discard(part)
-                    if images is not None:
-                        images.forget(group_of(part))
-        check_failures(writer.folder, counts["env_errors"], episodes, share)
-        if counts["context_stops"]:
-            rows = (row for part in parts for row in read_nested(part, ["stop_reason", "steps.list.element.valid"]))
-            without_reply = sum(row["stop_reason"] == StopReason.CONTEXT and not row["steps"] for row in rows)
-            _refuse_unbegun(ctx, without_reply, episodes)
-        if images is not None:
-            images.finish()
-
-    if images is not None:
-        images.finish_slice()
     tokenizer = tokenizer_fingerprint(model_folder(policy))
-    writer.finish(trajectory_counts(writer.parts()), tokenizer=tokenizer, check=check)
+    writer.complete_shard(tokenizer=tokenizer, check=partial(_refuse_failed, ctx, writer))
 
 
 def _load_rollouts(
@@ -389,61 +349,84 @@ def _load_rollouts(
     from rla.llm.factory import make_generator
     from rla.models.load import load_tokenizer
 
-    chosen, model = environment(ctx.config.env.name), model_folder(policy)
-    prompt = chosen.policy_prompt(ctx.config)
+    config, model = ctx.config, model_folder(policy)
+    chosen = environment(config.env.name)
+    prompt = chosen.policy_prompt(config)
     if told_schemas(prompt):  # before an engine loads the model
-        check_calls(ChatFormat(load_tokenizer(model)), prompt, taught=bool(ctx.config.warm_start.enabled))
-    generator, tokenizer = make_generator(ctx.config.generator, model=model, seed=ctx.config.seed, training=training)
+        check_calls(ChatFormat(load_tokenizer(model)), prompt, taught=bool(config.warm_start.enabled))
+    generator, tokenizer = make_generator(config.generator, model=model, seed=config.seed, training=training)
     chat = ChatFormat(tokenizer)
     first.begin(chat)
     return Rollouts(
         generator=generator,
         chat=chat,
         prompt=prompt,
-        config=ctx.config.policy,
-        env=ctx.config.env,
+        config=config.policy,
+        env=config.env,
         make_env=made.make,
         iteration=ctx.iteration,
         policy=digest(policy),
         # a trainer renormalises over all ids that were offered
-        top_p=1.0 if training else ctx.config.evaluation.top_p,
-        vision=vision_for(chosen, ctx.config, model_folder(policy)),
+        top_p=1.0 if training else config.evaluation.top_p,
+        vision=vision_for(chosen, config, model),
         replied=first.replied,
     )
 
 
-def _refuse_unbegun(ctx: StageContext, count: int, total: int) -> None:
-    """Raises UserError if more than `rollout.max_failed_share` of the episodes end before their first reply.
-
-    Then not even the first prompt fits, whatever the task, so the stage fails as soon as that is certain.
+def _refuse_failed(ctx: StageContext, writer: TrajectoryWriter, counts: Mapping[str, int]) -> None:
+    """Raises UserError if more than `rollout.max_failed_share` of the shard's episodes failed, or ended before their
+    first reply because not even the first prompt fits. Groups with failed episodes are played again by the next call.
     """
-    policy, context = ctx.config.policy, ctx.config.generator.context
-    if count > ctx.config.rollout.max_failed_share * total:
+    config, share, episodes = ctx.config, ctx.config.rollout.max_failed_share, counts["episodes"]
+    parts = sorted(writer.folder.glob("part-*.parquet"))
+    try:
+        check_failures(writer.folder, counts["env_errors"], episodes, share)
+    except UserError:
+        for part in parts:
+            if StopReason.ENV_ERROR in read_part(part, ["stop_reason"])["stop_reason"].to_pylist():
+                writer.forget(part)
+        raise
+    if not counts["context_stops"]:
+        return
+    rows = (row for part in parts for row in read_nested(part, ["stop_reason", "steps.list.element.valid"]))
+    unbegun = sum(row["stop_reason"] == StopReason.CONTEXT and not row["steps"] for row in rows)
+    if unbegun > share * episodes:
         raise UserError(
-            f"{count} of {total} episodes end before their first reply: the first prompt and a reply of "
-            f"policy.max_tokens {policy.max_tokens} do not fit generator.context {context}; raise generator.context (a "
-            "new model has model.context tokens), or lower policy.max_tokens"
+            f"{unbegun} of {episodes} episodes end before their first reply: the first prompt and a reply of "
+            f"policy.max_tokens {config.policy.max_tokens} do not fit generator.context {config.generator.context}; "
+            "raise generator.context (a new model has model.context tokens), or lower policy.max_tokens"
         )
 
 
-def image_shard(ctx: StageContext, writer: ShardWriter) -> ImageShard | None:
-    """The shard for the pictures of the writer's trajectories; None if the environment shows models no pictures."""
-    if not shows_images(environment(ctx.config.env.name), ctx.config):
-        return None
-    return ImageShard(writer, overwrite=ctx.overwrite, tell=ctx.progress.note)
+def is_mixed(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a group was won and lost. `rows`: outcome, stop_reason; broken episodes are ignored."""
+    return {row["outcome"] for row in rows if row["stop_reason"] != StopReason.ENV_ERROR} == {1, -1}
 
 
-def keep_episodes(writer: ShardWriter, images: ImageShard | None, group: int, trajectories: list[Trajectory]) -> None:
-    """Write a part of the shard, and before it the part of its pictures if they have a shard of their own."""
-    if images is not None:
-        images.keep(group, image_rows(trajectories))
-        trajectories = list(map(without_pngs, trajectories))
-    writer.write(group, [trajectory.row() for trajectory in trajectories])
+def filling_rounds(
+    first: Sequence[int], active: Sequence[int], reserve: Sequence[int], mixed: Callable[[int], bool]
+) -> Iterator[list[int]]:
+    """The groups of each round, by index: tasks are played until enough groups are mixed, within a budget (dynamic
+    sampling: DAPO, Yu et al. 2025). `first`: the whole first round; `active`: its groups that should be mixed.
+    `mixed(index)` is asked about a group that has been played, once its round has ended.
 
+    A group is the episodes of one task. A group that was won and lost trains; one that was always won, or always lost,
+    has no advantages. Each further round plays as many tasks of the reserve as would reach the target at the rate so
+    far, (mixed + 1) / (played + 2), until nothing is missing or the reserve is empty.
 
-def is_kept(writer: ShardWriter, images: ImageShard | None, group: int) -> bool:
-    """Whether a group is complete: its episodes, and their pictures."""
-    return group in writer.done and (images is None or images.done(group))
+    A round begins when the one before it has ended, so it does not depend on which episode ends first, and a call that
+    resumes after a kill finds the same rounds. Every slice (`--slice`, `--workers`) fills its own share, so here the
+    number of slices does change which tasks are played.
+    """
+    yield list(first)
+    played, left = list(active), list(reserve)
+    while left:
+        found = sum(map(mixed, played))
+        size = ceil((len(active) - found) * (len(played) + 2) / (found + 1))
+        if size <= 0:
+            return
+        yield left[:size]
+        played, left = played + left[:size], left[size:]
 
 
 def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:

@@ -4,11 +4,8 @@ The environment decides on the question. `Judged`: every step of a trajectory is
 their prompt. The steps are judged in order, as one session, so that an engine of fixed slots computes a shared prefix
 once. An engine that finds shared prefixes by itself gets all steps of a trajectory at once.
 
-`Probes`: the reward model writes K samples of one prompt about a whole task, which are tried on the actions of all
-trajectories of the task. In the shard each trajectory has the row of its step 0, whose K judgements are the same
-replies, each scored by whether this trajectory's action meets it. Prompt, text and tokens stand in the
-first row alone: they were sampled once, and train once. If the environment knows an action that is right, the row
-`reference-<task id>` has its scores.
+`Probes`: the reward model writes K samples of one prompt about a whole task, and the environment's prober scores them
+for all trajectories of the task, as judgements of step 0.
 """
 
 from __future__ import annotations
@@ -16,18 +13,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rla.agents.judge import judged_with_pictures, views
+from rla.agents import judged_with_pictures, views
 from rla.config import Config
 from rla.config.sections import JudgeConfig
 from rla.envs.observation import EnvironmentFailure
-from rla.envs.protocols import Judged, JudgePrompt, JudgeView, Prober, Probes, need, reference_row
+from rla.envs.protocols import Judged, JudgePrompt, JudgeView, Prober, Probes, need
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.llm.base import Completion, FinishReason, Generator, PlacedImage, Request, TokenTrie, UnusableReply, replies_to
+from rla.llm.base import Completion, FinishReason, Generator, Request, TokenTrie, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat, Message, reply_text
 from rla.models.checkpoint import model_folder
 from rla.models.load import tokenizer_fingerprint
@@ -74,13 +73,10 @@ class EngineReplier:
         """The prompt and `judge.votes` judgements without a score: none if the prompt does not fit, or the engine's
         replies are unusable. `session` names prompts that grow from each other.
         """
-        if pictured := [message for message in messages if isinstance(message, PictureMessage)]:
-            if self.vision is None:
-                raise RuntimeError("pictures for a model that sees none")
-            prompt = PictureChat(self.chat, self.vision).first(pictured)
+        if self.vision is not None and isinstance(messages[0], PictureMessage):
+            prompt = PictureChat(self.chat, self.vision).first(cast(Sequence[PictureMessage], messages))
         else:
-            texts = [message for message in messages if not isinstance(message, PictureMessage)]
-            prompt = PromptTokens(ids=self.chat.first(texts))
+            prompt = PromptTokens(ids=self.chat.first(cast(Sequence[Message], messages)))
         if len(prompt.ids) + self.config.max_tokens > self.generator.context:
             return prompt, []
         request = Request(
@@ -127,16 +123,15 @@ class ServerReplier:
             temperature=self.config.temperature,
             max_tokens=self.config.max_tokens,
         )
-        return PromptTokens(ids=[]), [
-            Judgement(score=None, text=one.text, truncated=one.truncated, token_ids=[], logprobs=[], allowed=[])
-            for one in replies
-        ]
+        none: dict[str, Any] = {"token_ids": [], "logprobs": [], "allowed": []}
+        found = [Judgement(score=None, text=one.text, truncated=one.truncated, **none) for one in replies]
+        return PromptTokens(ids=[]), found
 
     def release(self, session: str) -> None:
-        """Nothing is kept by session."""
+        """Does nothing: nothing is kept by session."""
 
     def close(self) -> None:
-        """Nothing to stop: connections end with the event loop."""
+        """Does nothing: connections end with the event loop."""
 
 
 Replier = EngineReplier | ServerReplier
@@ -152,7 +147,7 @@ def reply_trie(chat: ChatFormat, prompt: JudgePrompt, config: JudgeConfig) -> To
 def _make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) -> Replier:
     """The engine over the reward model `rm`, or the chat server without one. Raises UserError.
 
-    `prompt`: of judgements, whose replies may be restricted.
+    `prompt`: of judgements of steps, whose replies may be restricted and whose prompts may have pictures.
     """
     if rm is None:
         from rla.llm.chat_server import ChatServer
@@ -161,10 +156,11 @@ def _make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) -
     from rla.llm.factory import make_generator
 
     generator, tokenizer = make_generator(config.generator, model=model_folder(rm), seed=config.seed)
-    chat = ChatFormat(tokenizer)
-    allowed = None if prompt is None else reply_trie(chat, prompt, config.judge)
-    vision = None if prompt is None else vision_for(environment(config.env.name), config, model_folder(rm))
-    return EngineReplier(generator=generator, chat=chat, config=config.judge, allowed=allowed, vision=vision)
+    replier = EngineReplier(generator=generator, chat=ChatFormat(tokenizer), config=config.judge)
+    if prompt is None:
+        return replier
+    vision = vision_for(environment(config.env.name), config, model_folder(rm))
+    return replace(replier, allowed=reply_trie(replier.chat, prompt, config.judge), vision=vision)
 
 
 def unscored_judgement(completion: Completion, chat: ChatFormat) -> Judgement:
@@ -185,26 +181,20 @@ def voted(judgement: Judgement, prompt: JudgePrompt) -> Judgement:
 
 
 def _step_score(
-    trajectory: Row,
-    step: int,
-    prompt_ids: list[int],
-    judgements: list[Judgement],
-    *,
-    images: Sequence[PlacedImage] | None = None,
+    trajectory: Row, step: int, prompt: PromptTokens, judgements: list[Judgement], *, pictured: bool = False
 ) -> StepScore:
-    """The row of one judged step: `mean_score` is the mean over valid judgements, null without any.
-
-    `images`: those in the prompt; None for a judge that does not see pictures.
+    """The row of one judged step: `mean_score` is the mean over valid judgements, null without any. `pictured`: the
+    judge sees pictures.
     """
     votes = [judgement.score for judgement in judgements if judgement.score is not None]
     return StepScore(
         trajectory_id=trajectory["trajectory_id"],
         task_id=trajectory["task_id"],
         step=step,
-        prompt_ids=prompt_ids,
+        prompt_ids=prompt.ids,
         mean_score=sum(votes) / len(votes) if votes else None,
         judgements=judgements,
-        image_spans=None if images is None else [columns(one.span()) for one in images],
+        image_spans=[columns(one.span()) for one in prompt.images] if pictured else None,
     )
 
 
@@ -224,26 +214,31 @@ async def judge_groups(
     groups: Iterable[Sequence[Row]], shared: Judging, *, concurrency: int, finished: Finished
 ) -> None:
     """Judge every step of every trajectory row; `finished(index, rows)` as each group completes."""
+    await run_groups(
+        groups, lambda row: judge_trajectory(row, shared), concurrency=concurrency, finished=_joined(finished)
+    )
 
-    def whole(number: int, judged: list[list[StepScore]]) -> None:
-        finished(number, [row for rows in judged for row in rows])
 
-    await run_groups(groups, lambda row: judge_trajectory(row, shared), concurrency=concurrency, finished=whole)
+def _joined(finished: Finished) -> Callable[[int, list[list[StepScore]]], None]:
+    """`finished` for the rows of several trajectories."""
+    return lambda number, found: finished(number, list(chain.from_iterable(found)))
 
 
 async def judge_trajectory(trajectory: Row, shared: Judging) -> list[StepScore]:
-    """The rows of one trajectory, step by step, as one session of the engine."""
+    """The rows of one trajectory, step by step, as one session of the engine. A step whose prompt does not fit has no
+    judgements.
+    """
     name, screens = trajectory["trajectory_id"], screens_of(trajectory)
 
     async def judged(index: int, view: JudgeView) -> StepScore:
-        """A prompt that does not fit has no judgements that count."""
-        seed, session = derive(shared.seed, name, index), None if shared.at_once else name
         asked: Sequence[Message | PictureMessage] = (
             judged_with_pictures(shared.prompt, view) if screens else shared.prompt.messages(view)
         )
-        prompt, replies = await shared.replier.reply(asked, seed=seed, session=session)
-        judgements = [voted(reply, shared.prompt) for reply in replies]
-        row = _step_score(trajectory, index, prompt.ids, judgements, images=prompt.images if screens else None)
+        prompt, replies = await shared.replier.reply(
+            asked, seed=derive(shared.seed, name, index), session=None if shared.at_once else name
+        )
+        votes = [voted(reply, shared.prompt) for reply in replies]
+        row = _step_score(trajectory, index, prompt, votes, pictured=bool(screens))
         if shared.voted is not None:
             shared.voted(row)
         return row
@@ -254,68 +249,34 @@ async def judge_trajectory(trajectory: Row, shared: Judging) -> list[StepScore]:
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probing:
-    """Everything that the tasks of one stage share."""
-
-    replier: Replier
-    prober: Prober
-    seed: int
-    voted: Callable[[StepScore], None] | None = None  # as in Judging
-
-
-async def probe_tasks(
-    tasks: Iterable[tuple[Task, Sequence[Row]]], shared: Probing, *, concurrency: int, finished: Finished
-) -> None:
-    """Scores of all tasks with their trajectory rows; `finished(index, rows)` as each is done. Closes the prober."""
-
-    async def one(item: tuple[Task, Sequence[Row]]) -> list[StepScore]:
-        return await _probe_task(*item, shared)
-
-    def done(index: int, found: list[list[StepScore]]) -> None:
-        finished(index, found[0])
-
-    try:
-        await run_groups(([item] for item in tasks), one, concurrency=concurrency, finished=done)
-    finally:
-        await shared.prober.close()
-
-
-async def _probe_task(task: Task, rows: Sequence[Row], shared: Probing) -> list[StepScore]:
+async def probe_task(
+    task: Task, rows: Sequence[Row], prober: Prober, replier: Replier, *, seed: int
+) -> list[StepScore]:
     """The rows of one task: none if no episode has an action, and rows without judgements if the prompt does not fit or
     nothing could be tried.
     """
     played = [row for row in rows if row["stop_reason"] != StopReason.ENV_ERROR]
     if not played:
         return []
-    prompt, sampled = await shared.replier.reply(
-        shared.prober.messages(task), seed=derive(shared.seed, task.task_id, played[0]["trajectory_id"])
+    prompt, replies = await replier.reply(
+        prober.messages(task), seed=derive(seed, task.task_id, played[0]["trajectory_id"])
     )
-    if not sampled:
-        return [_step_score(row, 0, prompt.ids, []) for row in played]
-    replies = [None if judgement.truncated else judgement.text for judgement in sampled]
-    actions = [row["steps"][0]["action"] for row in played]
-    names = [row["trajectory_id"] for row in played]
-    try:
-        known = await shared.prober.reference(task)
-        table = await shared.prober.tried(task, [*actions, *([] if known is None else [known])], replies)
-    except EnvironmentFailure:
-        return [_step_score(row, 0, prompt.ids, []) for row in played]
-    names += [] if known is None else [reference_row(task.task_id)]
-    repeated = [replace(judgement, text="", token_ids=[], logprobs=[], allowed=[]) for judgement in sampled]
-    found = []
-    for number, (name, scores) in enumerate(zip(names, table, strict=True)):
-        said = zip(repeated if number else sampled, scores, strict=True)
-        votes = [replace(judgement, score=score) for judgement, score in said]
-        row = {"trajectory_id": name, "task_id": task.task_id}
-        found.append(_step_score(row, 0, [] if number else prompt.ids, votes))
-    if shared.voted is not None:
-        shared.voted(found[0])
-    return found
+    judged: list[tuple[str, list[Judgement]]] = []
+    if replies:
+        with suppress(EnvironmentFailure):
+            judged = await prober.judged(task, played, replies)
+    if not judged:
+        return [_step_score(row, 0, prompt, []) for row in played]
+    return [
+        _step_score(
+            {"trajectory_id": name, "task_id": task.task_id}, 0, PromptTokens(ids=[]) if number else prompt, votes
+        )
+        for number, (name, votes) in enumerate(judged)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedTask:
+class _PlayedTask:
     """The trajectories of one task: their parts, and their number of steps. Rows are read when it is their turn."""
 
     task_id: str
@@ -333,7 +294,7 @@ class PlayedTask:
         return found
 
 
-def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[PlayedTask]:
+def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list[_PlayedTask]:
     """The tasks of a trajectory shard that have steps to judge, in order. Damage of the shard is found here.
 
     `only`: ids of the trajectories to judge; None: all.
@@ -349,7 +310,7 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])
                 parts.setdefault(name, {})[path] = part
-    return [PlayedTask(task_id=name, parts=found, steps=steps[name], only=only) for name, found in parts.items()]
+    return [_PlayedTask(task_id=name, parts=found, steps=steps[name], only=only) for name, found in parts.items()]
 
 
 def score_played(
@@ -379,37 +340,51 @@ def score_played(
         writer.write(left[position][0], [score.row() for score in scores])
         ctx.progress.advance(len(scores))
 
-    def loaded(prompt: JudgePrompt | None) -> tuple[Replier, FirstReplies]:
-        replier = _make_replier(config, rm, prompt)
-        first = FirstReplies(ctx, "unreadable-votes", rm, aloud=writer.slice.takes(0))
-        first.begin(replier.chat if isinstance(replier, EngineReplier) else None)
-        return replier, first
+    # What may fail comes before the engine loads the model.
+    prober = chosen.prober(config) if isinstance(chosen, Probes) else None
+    tasks = {} if prober is None else _known_tasks(ctx, [task for _, task in left], pools)
+    prompt = need(chosen, Judged, "score-steps").judge_prompt(config) if prober is None else None
+    replier = _make_replier(config, rm, prompt)
+    first = FirstReplies(ctx, "unreadable-votes", rm, aloud=writer.slice.takes(0))
+    first.begin(replier.chat if isinstance(replier, EngineReplier) else None)
+    if prober is not None:
+        asked = ([(tasks[task.task_id], task.rows())] for _, task in left)
 
-    if isinstance(chosen, Probes):
-        prober, known = chosen.prober(config), _known_tasks(ctx, [task for _, task in left], pools)
-        replier, first = loaded(None)
-        probing = Probing(replier=replier, prober=prober, seed=config.seed, voted=first.voted)
-        asked = ((known[task.task_id], task.rows()) for _, task in left)
-        run_async(probe_tasks(asked, probing, concurrency=config.rollout.concurrency, finished=finished))
-    else:
-        prompt = need(chosen, Judged, "score-steps").judge_prompt(config)
-        replier, first = loaded(prompt)
+        async def probe(item: tuple[Task, Sequence[Row]]) -> list[StepScore]:
+            rows = await probe_task(*item, prober, replier, seed=config.seed)
+            if rows and rows[0].judgements:
+                first.voted(rows[0])
+            return rows
+
+        async def probe_all() -> None:
+            try:
+                concurrency = config.rollout.concurrency
+                await run_groups(asked, probe, concurrency=concurrency, finished=_joined(finished))
+            finally:
+                await prober.close()
+
+        run_async(probe_all())
+    elif prompt is not None:
+        # The steps of an episode share a prefix. The transformers engine has it in the slot of the episode's session, a
+        # second one for replies that branch off, so more trajectories at once would lose their slots.
+        slots = config.judge.trains and config.generator.engine_name == "transformers"
+        most = config.rollout.concurrency
+        if slots and config.generator.backend == "transformers":
+            most = max(1, min(most, config.generator.max_sequences // min(config.judge.votes, 2)))
         judging = Judging(
             replier=replier,
             prompt=prompt,
             seed=config.seed,
-            # these engines find shared prefixes by themselves
-            at_once=not config.judge.trains or config.generator.engine_name in ("vllm", "server"),
+            at_once=not slots,  # other engines find shared prefixes by themselves
             images=config.judge.images,
             voted=first.voted,
         )
-        rows = (task.rows() for _, task in left)
-        run_async(judge_groups(rows, judging, concurrency=_trajectories_at_once(config), finished=finished))
+        run_async(judge_groups((task.rows() for _, task in left), judging, concurrency=most, finished=finished))
     replier.close()
     first.end()
 
 
-def _known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence[str]) -> dict[str, Task]:
+def _known_tasks(ctx: StageContext, tasks: Sequence[_PlayedTask], pools: Sequence[str]) -> dict[str, Task]:
     """The rows of the tasks that were played. Raises UserError if one is in none of the pools."""
     wanted = {task.task_id for task in tasks}
     found: dict[str, Task] = {}
@@ -425,65 +400,42 @@ def _known_tasks(ctx: StageContext, tasks: Sequence[PlayedTask], pools: Sequence
     return found
 
 
-def _trajectories_at_once(config: Config) -> int:
-    """The number of trajectories that are judged at once.
-
-    In an engine of fixed slots each takes one slot for its prompt and, with several votes, one for the replies that
-    branch off it. Without that room a prompt would lose its slot before its next step.
-    """
-    if config.generator.backend != "transformers" or not config.judge.trains:
-        return config.rollout.concurrency
-    return max(1, min(config.rollout.concurrency, config.generator.max_sequences // min(config.judge.votes, 2)))
-
-
 def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> None:
     """Finish the shard of judgements by the reward model `rm` (None: a chat server, or nobody).
 
-    Raises UserError if too many prompts did not fit, or too many replies did not come.
+    Raises UserError if too many prompts did not fit, or too many replies did not come. Tasks whose replies did not come
+    lose their part, so the next call asks for them again.
     """
-    tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
-    counts = _score_counts(writer.parts(), ctx.config)
-    writer.finish(counts, tokenizer=tokenizer, check=lambda whole: _refuse_failed_share(ctx, writer, whole))
-
-
-def _score_counts(parts: Sequence[Path], config: Config) -> dict[str, int]:
-    """Steps, those without a judgement, judgements, unparsable and truncated ones; with a chat server also the replies
-    that it has not given.
-    """
+    judge, limit = ctx.config.judge, ctx.config.rollout.max_failed_share
     counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
-    for part in parts:
+    for part in writer.parts():
         for row in read_nested(part, ["judgements.list.element.score", "judgements.list.element.truncated"]):
             counts["steps"] += 1
             counts["skipped"] += not row["judgements"]
             counts["judgements"] += len(row["judgements"])
             counts["unparsable"] += sum(vote["score"] is None for vote in row["judgements"])
             counts["truncated"] += sum(vote["truncated"] for vote in row["judgements"])
-    if not config.judge.trains:
-        counts[FAILED] = counts["steps"] * config.judge.votes - counts["judgements"]
-    return counts
+    if not judge.trains:
+        counts[FAILED] = counts["steps"] * judge.votes - counts["judgements"]
 
+    def check(whole: Mapping[str, int]) -> None:
+        if FAILED not in whole:
+            remedy = "raise generator.context (a new model has model.context tokens), or lower judge.max_tokens"
+            of = (
+                f"steps were not judged, because the prompt and a reply of judge.max_tokens {judge.max_tokens} do not "
+                f"fit generator.context {ctx.config.generator.context}"
+            )
+            check_failures(writer.folder, whole["skipped"], whole["steps"], limit, of=of, remedy=remedy)
+            return
+        try:
+            of = f"replies of {judge.server.url} failed"
+            check_failures(writer.folder, whole[FAILED], whole["steps"] * judge.votes, limit, of=of)
+        except UserError:
+            for part in sorted(writer.folder.glob("part-*.parquet")):
+                rows = read_nested(part, ["judgements.list.element.truncated"])
+                if any(len(row["judgements"]) < judge.votes for row in rows):
+                    writer.discard(part)
+            raise
 
-def _refuse_failed_share(ctx: StageContext, writer: ShardWriter, counts: Mapping[str, int]) -> None:
-    """Raises UserError if more prompts did not fit, or more replies did not come, than `rollout.max_failed_share`.
-
-    Tasks whose replies did not come lose their part, so the next call asks for them again.
-    """
-    limit, votes = ctx.config.rollout.max_failed_share, ctx.config.judge.votes
-    if FAILED not in counts:
-        judge, context = ctx.config.judge, ctx.config.generator.context
-        remedy = "raise generator.context (a new model has model.context tokens), or lower judge.max_tokens"
-        of = (
-            f"steps were not judged, because the prompt and a reply of judge.max_tokens {judge.max_tokens} do not fit "
-            f"generator.context {context}"
-        )
-        check_failures(writer.folder, counts["skipped"], counts["steps"], limit, of=of, remedy=remedy)
-        return
-    try:
-        of = f"replies of {ctx.config.judge.server.url} failed"
-        check_failures(writer.folder, counts[FAILED], counts["steps"] * votes, limit, of=of)
-    except UserError:
-        for part in sorted(writer.folder.glob("part-*.parquet")):
-            rows = read_nested(part, ["judgements.list.element.truncated"])
-            if any(len(row["judgements"]) < votes for row in rows):
-                writer.discard(part)
-        raise
+    tokenizer = tokenizer_fingerprint(model_folder(rm)) if rm else None
+    writer.finish(counts, tokenizer=tokenizer, check=check)

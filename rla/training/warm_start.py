@@ -18,8 +18,7 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rla.agents.judge import judged_with_pictures, views
-from rla.agents.policy import CommandTries, PolicyAgent, check_calls
+from rla.agents import CommandTries, PolicyAgent, check_calls, judged_with_pictures, views
 from rla.config.training import SftConfig
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Demonstrates, Demonstration, Judged, Labels, Teaches, ToolPrompt, need, prefetched

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rla.agents.policy import CommandTries, PolicyAgent
+from rla.agents import CommandTries, PolicyAgent
 from rla.envs.observation import Environment, Observation, offered
 from rla.llm.base import Request
 from rla.rollouts.play import Episode, Rollouts
@@ -39,10 +39,10 @@ async def play_in_lockstep(episodes: Sequence[Episode], shared: Rollouts) -> int
     tries = CommandTries(shared.chat)
     running = [Running(episode, shared, tries) for episode in episodes]
     steps = 0
-    for index in range(shared.max_steps):
+    for index in range(shared.env.max_steps):
         asked: list[tuple[Running, tuple[str, ...], Request]] = []
         for one in running:
-            commands = offered(one.observation.commands, shared.omit)
+            commands = offered(one.observation.commands, shared.env.omit_commands)
             prompt_ids, trie = one.agent.prompt(one.observation.text, commands)
             if shared.generator.context - len(prompt_ids) < shared.config.max_tokens:
                 continue

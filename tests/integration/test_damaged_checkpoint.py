@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from rla.config.sections import GeneratorConfig  # noqa: E402
 from rla.config.training import LoraConfig, SftConfig, TrainConfig  # noqa: E402
 from rla.errors import UserError  # noqa: E402
-from rla.llm.factory import make_generator, verified_once  # noqa: E402
+from rla.llm.factory import make_generator  # noqa: E402
 from rla.models.checkpoint import open_checkpoint, verify_model  # noqa: E402
 from rla.models.init import adopt, keep_or_make  # noqa: E402
-from rla.store.manifest import read_json, write_records  # noqa: E402
+from rla.store.manifest import read_json  # noqa: E402
 from rla.training.loop import train  # noqa: E402
 from rla.training.sequences import Example  # noqa: E402
 from rla.training.sft import sft  # noqa: E402
@@ -91,23 +91,6 @@ def test_who_reads_the_model_refuses_its_files_alone(run: Path, tmp_path: Path) 
             continue
         with pytest.raises(UserError, match=rf"{name}: changed since it was written"):
             make_generator(GeneratorConfig(context=64), model=damaged / "model", seed=0)
-
-
-def test_workers_trust_what_was_compared_for_them(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of their model are read once, not once for each worker."""
-    damaged, config = copied(run / "1", tmp_path / "1"), GeneratorConfig(context=64)
-    for name, value in verified_once(config, damaged).items():
-        monkeypatch.setenv(name, value)
-    flip(damaged / "model/model.safetensors")
-    make_generator(config, model=damaged / "model", seed=0)
-    for other in (copied(damaged, tmp_path / "2"), damaged):
-        if other == damaged:  # as its stage makes it again
-            records = read_json(damaged / "files.json")["files"]
-            write_records(damaged, records | {"state/state.json": {"bytes": 1, "sha256": "a"}})
-        with pytest.raises(UserError, match=rf"{other}/model/model.safetensors: changed since"):
-            make_generator(config, model=other / "model", seed=0)
-    with pytest.raises(UserError, match="changed since"):
-        verified_once(config, damaged)
 
 
 @pytest.mark.parametrize("name", ["adapted/adapter/adapter_model.safetensors", "start/model.safetensors"])

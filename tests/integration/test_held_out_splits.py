@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla.llm.base import Completion, Request
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows, read_tasks
 from tests.integration.conftest import Rla

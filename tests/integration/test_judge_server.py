@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rla.llm import http
+from rla.llm import chat_server
 from rla.pipeline.finished import finished_iterations
 from rla.store.reading import read_manifest, read_rows
 from tests.integration.pipelines import PARAMS
@@ -26,8 +26,8 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     """Calls a stage of the run `r`, judged by `server`; what it wrote to stderr."""
     from rla.cli.app import run
 
-    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
-    monkeypatch.setattr(http, "PATIENCE", 0.2)
+    monkeypatch.setattr(chat_server, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(PARAMS)
 

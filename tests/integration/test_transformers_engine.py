@@ -26,8 +26,7 @@ from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, ContextOverflow, FinishReason, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
-from rla.llm.factory import make_generator
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator, make_generator
 from rla.llm.transformers_engine import TransformersGenerator
 from rla.models.init import init_model
 from rla.models.load import load_model, load_tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rla.adaptation.drafting import read_proposal, sentences
-from rla.agents.policy import NO_ACTION, CommandTries, PolicyAgent, action_in
+from rla.agents import NO_ACTION, CommandTries, PolicyAgent, action_in
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
 from rla.llm.base import Completion, FinishReason

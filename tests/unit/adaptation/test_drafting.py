@@ -17,7 +17,7 @@ from rla.config.sections import ProposerConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.store.records import Direction, Task
 from tests.unit.builders import configured
 from tests.unit.llm.test_chat import HOSTILE, QWEN_LIKE, byte_tokenizer

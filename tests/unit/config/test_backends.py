@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from rla.config.schema import from_one, without_effect
 from rla.envs.pool import own_environments
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 
 told = []
 

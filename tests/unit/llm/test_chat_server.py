@@ -10,7 +10,7 @@ from aiohttp import web
 
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm import http
+from rla.llm import chat_server
 from rla.llm.chat_server import FIRST, ChatReply, ChatServer
 from tests.unit.llm.chat_completions import ChatCompletions, reply
 
@@ -18,7 +18,7 @@ from tests.unit.llm.chat_completions import ChatCompletions, reply
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("FIRST_DELAY", 0.01), ("SILENCE", 0.5), ("PATIENCE", 0.5)):
-        monkeypatch.setattr(http, name, seconds)
+        monkeypatch.setattr(chat_server, name, seconds)
 
 
 def asked(server: ChatCompletions, *, samples: int = 1, text: str = "Good?", **keys: Any) -> list[ChatReply]:
@@ -115,7 +115,7 @@ def test_an_odd_answer_is_one_missing_reply(odd: Any, caplog: pytest.LogCaptureF
 
 
 def test_a_busy_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 5.0)
+    monkeypatch.setattr(chat_server, "PATIENCE", 5.0)
     busy = {0: "0.3", 1: "soon", 2: "-1", 3: "\u00b2", 4: "nan"}
 
     def answer(number: int, body: dict[str, Any]) -> Any:
@@ -220,7 +220,7 @@ def test_a_request_that_alone_gets_no_answer_is_a_missing_reply() -> None:
 
 
 def test_a_server_that_answers_nobody_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.2)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.2)
     with (
         ChatCompletions(lambda number, body: None) as server,
         pytest.raises(UserError, match=r"tried again for 0.2 s. Start the server"),
@@ -229,8 +229,8 @@ def test_a_server_that_answers_nobody_ends_the_call(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_reply_that_drips_in_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE", 0.3)
-    monkeypatch.setattr(http, "PATIENCE", 0.1)
+    monkeypatch.setattr(chat_server, "SILENCE", 0.3)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.1)
 
     async def drip(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

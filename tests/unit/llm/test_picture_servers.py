@@ -11,9 +11,8 @@ import pytest
 
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm.base import Completion, Request, TokenTrie
+from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.server_engine import ServerGenerator
 from rla.models.load import load_tokenizer
 from rla.pictures.prompts import Picture, PictureMessage, parts_message
 from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, load_vision, refuse_other_prompt, vllm_prompt
@@ -83,60 +82,6 @@ def test_ids_are_those_that_a_server_makes_of_the_same_messages() -> None:
     rendered = CHAT.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
     ids = CHAT.tokenizer.encode(rendered, add_special_tokens=False)
     assert ids == vllm_prompt(given.ids, given.images, vision())["prompt_token_ids"]
-
-
-class Client:
-    """A server that makes `made` of a prompt and answers with a stop token."""
-
-    url = "http://test"
-
-    def __init__(self, made: Any, logprobs: dict[str, Any] | None = None) -> None:
-        self.made, self.logprobs = made, logprobs or {"content": [{"logprob": -0.25}]}
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-
-    async def ask(self, path: str, body: dict[str, Any], check: Any) -> Any:
-        self.asked.append((path, body))
-        choices = [
-            {"index": index, "token_ids": [3], "logprobs": self.logprobs, "finish_reason": "stop"}
-            for index in range(body["n"])
-        ]
-        return {"prompt_token_ids": self.made, "choices": choices}
-
-    def replies(self, asked: Request) -> list[Completion]:
-        banned = vision().banned
-        client: Any = self
-        engine = ServerGenerator(client, model="m", context=256, chat=CHAT, training=True, banned=banned)
-        return asyncio.run(engine.generate(asked))
-
-
-def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
-    given = prompt("look", png_of("red"))
-    client = Client(made=given.ids)
-    found = client.replies(request(given, samples=2))
-    assert [(one.token_ids, one.logprobs) for one in found] == [([3], [-0.25])] * 2
-    ((path, body),) = client.asked
-    assert path == "/chat/completions" and body["n"] == 2 and body["top_p"] == 1.0
-    assert body["logit_bias"] == {str(token): -100.0 for token in vision().banned}
-    assert body["messages"] == [parts_message(given.turns[0])]
-    for made in (None, given.ids[:-1]):
-        with pytest.raises(UserError, match="token ids of a prompt"):
-            Client(made=made).replies(request(given))
-
-
-@pytest.mark.parametrize(
-    ("changes", "remedy"), [({"allowed": TokenTrie([[5, 3]])}, "decoding: free"), ({"turns": ()}, "history: window")]
-)
-def test_what_a_server_cannot_do_with_pictures_is_refused(changes: dict[str, Any], remedy: str) -> None:
-    given = prompt("look", png_of("red"))
-    with pytest.raises(UserError, match=remedy):
-        Client(made=given.ids).replies(request(given, **changes))
-
-
-@pytest.mark.parametrize("entry", [{"logprob": None}, 3])
-def test_a_chat_completion_without_a_log_probability_is_refused(entry: Any) -> None:
-    given = prompt("look", png_of("red"))
-    with pytest.raises(UserError, match="no log-probability for each token"):
-        Client(made=given.ids, logprobs={"content": [entry]}).replies(request(given))
 
 
 def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:

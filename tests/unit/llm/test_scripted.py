@@ -8,7 +8,7 @@ import math
 import pytest
 
 from rla.llm.base import Completion, ContextOverflow, FinishReason, Request, TokenTrie
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 
 TRIE = TokenTrie([[5, 1, 9], [5, 2, 9], [6, 9]])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla.rollouts.play import filling_rounds, is_mixed, round_size
+from rla.rollouts.play import filling_rounds, is_mixed
 
 
 def group(*outcomes: int, broken: int = 0) -> list[dict[str, object]]:
@@ -18,9 +18,8 @@ def test_a_group_is_mixed_where_it_was_won_and_lost() -> None:
 
 def test_a_round_is_as_large_as_the_rate_so_far_asks_for() -> None:
     # 3 of 8 are mixed, 5 are missing: at (3 + 1) / (8 + 2) it takes 12.5. None of 8: 8 * 10 / 1.
-    assert round_size(mixed=3, played=8, target=8) == 13
-    assert round_size(mixed=0, played=8, target=8) == 80
-    assert round_size(mixed=8, played=8, target=8) == round_size(mixed=9, played=12, target=8) == 0
+    assert len(rounds({0, 1, 2}, first=8, reserve=90)[1]) == 13
+    assert len(rounds(set(), first=8, reserve=90)[1]) == 80
 
 
 def rounds(mixed: set[int], *, first: int = 4, pending: int = 0, reserve: int = 20) -> list[list[int]]:

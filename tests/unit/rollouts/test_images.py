@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import Observation
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.pictures.shard import distinct_images
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.store.records import Trajectory

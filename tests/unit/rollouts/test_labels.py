@@ -12,8 +12,7 @@ from rla.envs.alfworld.solver import solve
 from rla.envs.alfworld.tasks import task_from_game
 from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labelled
-from rla.pictures.vision import png_digest
-from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes, screens_after_steps
+from rla.rollouts.labels import PlayedEpisode, StepLabels, label_episodes
 from tests.unit.builders import configured
 from tests.unit.envs.alfworld import scenes
 
@@ -78,32 +77,3 @@ def test_an_environment_that_fails_costs_the_episode_that_it_fails_in() -> None:
 
     found = label(*(play(name, ["go to countertop 1"]) for name in "abc"), labeller=Lost())
     assert (found.frame["trajectory_id"].to_list(), found.unlabelled) == (["a", "c"], 1)
-
-
-class Shown(Alfworld):
-    """Shows a picture after every action."""
-
-    def label(self, *arguments: Any, **options: Any) -> list[list[Labelled]]:
-        steps = super().label(*arguments, **options)
-        return [[replace(one, next_images=(b"a page",)) for one in step] for step in steps]
-
-
-def test_a_replay_with_another_picture_is_counted_and_still_labelled() -> None:
-    seen = replace(play("a", ["go to countertop 1", "look"]), screens=[[png_digest(b"a page")]] * 2)
-    other = replace(seen, trajectory_id="b", screens=[[png_digest(b"a page")], [png_digest(b"a caret")]])
-    found = label(seen, other, labeller=Shown())
-    assert (found.frame.height, found.unlabelled, found.other_pictures) == (4, 0, 1)
-    assert label(seen, labeller=Shown()).other_pictures == 0
-
-
-def test_pictures_that_one_side_lacks_are_not_compared() -> None:
-    text = play("a", ["go to countertop 1"])
-    assert label(text, labeller=Shown()).other_pictures is None
-    assert label(replace(text, screens=[["0" * 64]])).other_pictures is None
-
-
-def test_the_pictures_of_an_episode_are_those_after_its_steps() -> None:
-    steps = [{"action": "look"}]
-    assert screens_after_steps({"steps": steps, "screens": [["first"], ["last"]]}) == [["last"]]
-    assert screens_after_steps({"steps": steps, "screens": [[], []]}) is None
-    assert screens_after_steps({"steps": steps, "screens": None}) is None

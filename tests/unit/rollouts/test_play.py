@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rla.agents.policy import NO_ACTION
+from rla.agents import NO_ACTION
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
 from rla.rollouts.play import Episode, Rollouts, episodes_of, play_groups
 from rla.store.records import StopReason, Task, Trajectory, content_id

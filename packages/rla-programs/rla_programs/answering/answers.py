@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla.agents.policy import NO_ACTION, action_in
+from rla.agents import NO_ACTION, action_in
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,

@@ -19,9 +19,9 @@ import polars as pl
 
 from rla.config.sections import CreditConfig
 from rla.credit.estimators import POLICY_REWARDS, RM_REWARDS, in_schema
-from rla.envs.protocols import reference_row
 from rla.store.records import Status
 from rla_programs.coding.evaluation import Metric, evaluate
+from rla_programs.coding.probing import reference_row
 from rla_programs.coding.rewards import (
     Executions,
     accuracy,

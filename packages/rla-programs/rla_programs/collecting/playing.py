@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from rla.agents.policy import NO_ACTION, action_in
+from rla.agents import NO_ACTION, action_in
 from rla.config import Config
 from rla.config.sections import EnvConfig
 from rla.envs.observation import (

@@ -43,7 +43,7 @@ def _collected_by_teacher(ctx: StageContext) -> dict[str, Any]:
     """Conversations of `collect.teacher`."""
     pool = pool_of(ctx, "pool")
     writer = opened(ctx, [pool], slice_of(ctx))
-    if not (writer.complete or made_by_workers(ctx, writer, check=dict)):
+    if not (writer.complete or made_by_workers(ctx, writer)):
         play_conversations(ctx, writer, read_tasks(pool))
     return {"conversations": str(writer.folder), **counts_of(writer)}
 

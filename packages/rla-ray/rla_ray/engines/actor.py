@@ -247,9 +247,7 @@ def as_told(error: BaseException) -> Exception:
     """An exception that can be pickled for another process. Errors that a Generator may raise keep their type; any
     other becomes a RuntimeError.
     """
-    if isinstance(error, ContextOverflow):
-        return error
-    for kind in (UserError, ValueError, UnusableReply):
+    for kind in (UserError, ContextOverflow, ValueError, UnusableReply):
         if isinstance(error, kind):
             return kind(str(error))
     return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")

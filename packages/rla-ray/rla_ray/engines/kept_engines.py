@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.base import Completion, Generator, Request
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 
 if TYPE_CHECKING:
     from rla.models.checkpoint import Adapter

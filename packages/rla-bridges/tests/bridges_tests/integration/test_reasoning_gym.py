@@ -17,7 +17,7 @@ from rla_bridges.adapters.reasoning_items import Item, made_entry
 
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows

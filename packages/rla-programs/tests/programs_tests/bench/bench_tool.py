@@ -32,7 +32,7 @@ from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.observation import Observation
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.store.records import Task

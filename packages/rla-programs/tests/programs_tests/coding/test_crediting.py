@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 from rla_programs.coding.crediting import CodingRule
+from rla_programs.coding.probing import reference_row
 
 from rla.config.sections import CreditConfig
-from rla.envs.protocols import reference_row
 
 GIVEN = ["11111", "11111", "11010", "01000"]
 WRITTEN = ["1110", "1110", "1101", "1000"]  # test 4 is none

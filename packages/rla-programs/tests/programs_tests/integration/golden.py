@@ -18,7 +18,7 @@ from rla_programs.coding.writing import PlainTestPrompt
 
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from tests.integration.golden import turned
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from programs_tests.coding.test_example import PROBLEM, REPLIES, WRITTEN
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
 from rla.store.manifest import read_json

@@ -14,7 +14,7 @@ from rla.envs.registry import environment, load_config
 from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
-from rla.llm.scripted import ScriptedGenerator, hashed_path
+from rla.llm.factory import ScriptedGenerator, hashed_path
 from rla.models.load import load_tokenizer
 from rla.seeds import derive
 from rla.store.manifest import read_json

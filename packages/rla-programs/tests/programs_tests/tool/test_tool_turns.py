@@ -12,7 +12,7 @@ from rla_programs.tool.prompts import QuestionPrompt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rla.agents.policy import check_calls
+from rla.agents import check_calls
 from rla.envs.chat_prompts import ChatJudge, PlainJudge
 from rla.envs.protocols import JudgeView
 from rla.errors import UserError

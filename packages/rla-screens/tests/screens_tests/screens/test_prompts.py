@@ -8,7 +8,7 @@ from rla_screens.screens.forms import FORMS, FormName
 from rla_screens.screens.pointing import with_pointer
 from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
 
-from rla.agents.policy import CommandTries, PolicyAgent
+from rla.agents import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
 from rla.envs.protocols import JudgeView

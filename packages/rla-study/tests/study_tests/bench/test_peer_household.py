@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rla.agents.policy import CommandTries, PolicyAgent
+from rla.agents import CommandTries, PolicyAgent
 from rla.config import Config
 from rla.envs.registry import environment, load_config
 from rla.llm.base import Completion, FinishReason

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rla.agents.policy import NO_ACTION
+from rla.agents import NO_ACTION
 from rla.config import Config
 from rla.envs.observation import Environment, Observation, offered
 from rla.envs.registry import environment

@@ -9,16 +9,17 @@ import time
 from dataclasses import replace
 
 import pytest
+from rla_bridges.engines.completions import API_KEY, UNKNOWN, ServerGenerator
+from rla_bridges.engines.params import SECTION
 
+from bridges_tests.engines.completions_server import CompletionsServer, Fault
 from rla.errors import UserError
-from rla.llm import http
+from rla.llm import chat_server
 from rla.llm.base import Completion, ContextOverflow, Request, TokenTrie, UnusableReply, replies_to, restricted
 from rla.llm.chat import ChatFormat
-from rla.llm.http import API_KEY, JsonClient
-from rla.llm.scripted import ScriptedGenerator
-from rla.llm.server_engine import UNKNOWN, ServerGenerator
+from rla.llm.chat_server import JsonClient
+from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
-from tests.unit.llm.completions_server import CompletionsServer, Fault
 
 CHAT = ChatFormat(new_tokenizer(["go to door 1 2 3"], context=64))
 TRIE = TokenTrie([[5, 6, 9], [5, 7, 9], [8, 9]])
@@ -35,12 +36,12 @@ def reply(request: Request, seed: int) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE", 5.0)
-    monkeypatch.setattr(http, "PATIENCE", 5.0)
+    monkeypatch.setattr(chat_server, "SILENCE", 5.0)
+    monkeypatch.setattr(chat_server, "PATIENCE", 5.0)
 
 
 def engine_of(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:
-    client = JsonClient(server.url, connections=8)
+    client = JsonClient(server.url, section=SECTION, secret=API_KEY, connections=8)
     return ServerGenerator(client, model="tiny", context=64, chat=CHAT, training=training)
 
 
@@ -53,7 +54,7 @@ def ask(engine: ServerGenerator, *requests: Request) -> list[list[Completion]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(chat_server, "FIRST_DELAY", 0.01)
 
 
 def in_process(request: Request) -> list[Completion]:
@@ -118,7 +119,7 @@ def test_a_schema_goes_along_where_nothing_trains() -> None:
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.REFUSED])
 def test_a_fault_changes_no_reply(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE", 0.2)
+    monkeypatch.setattr(chat_server, "SILENCE", 0.2)
     requests = [replace(FREE, seed=seed) for seed in range(6)]
     with CompletionsServer(
         ScriptedGenerator(reply), faults=lambda number: fault if number % 2 == 0 else None
@@ -131,7 +132,7 @@ def test_a_fault_changes_no_reply(fault: Fault, monkeypatch: pytest.MonkeyPatch)
 def test_a_server_that_stays_away_is_given_up_after_the_stated_time(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.3)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.3)
     with CompletionsServer(ScriptedGenerator(reply), faults=lambda number: Fault.BROKEN) as server:
         started = time.monotonic()
         with pytest.raises(UserError, match=r"500: Internal Server Error; tried again for 0\.3 s"):
@@ -144,10 +145,10 @@ def test_a_server_that_stays_away_is_given_up_after_the_stated_time(
 
 
 def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.1)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.1)
     with CompletionsServer(ScriptedGenerator(reply)) as server:
         engine = engine_of(server)
-    with pytest.raises(UserError, match=f"{server.url}.*Start the server or correct generator.server"):
+    with pytest.raises(UserError, match=f"{server.url}.*Start the server or correct generator.own.url"):
         ask(engine, FREE)
 
 
@@ -162,7 +163,7 @@ def test_a_refusal_is_final_and_carries_the_servers_message() -> None:
 
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with CompletionsServer(ScriptedGenerator(reply), key="secret") as server:
-        client = JsonClient(server.url, connections=1)
+        client = JsonClient(server.url, section=SECTION, secret=API_KEY, connections=1)
         with pytest.raises(UserError, match=f"401: no such key; .*{API_KEY}") as refusal:
             asyncio.run(client.ask("/models"))
         assert "secret" not in str(refusal.value)
@@ -172,8 +173,8 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_not_a_completions_server_says_so() -> None:
     with CompletionsServer(ScriptedGenerator(reply)) as server:
-        client = JsonClient(server.url.removesuffix("/v1"), connections=1)
-        with pytest.raises(UserError, match=r"404.*set generator\.server to the base URL"):
+        client = JsonClient(server.url.removesuffix("/v1"), section=SECTION, secret=API_KEY, connections=1)
+        with pytest.raises(UserError, match=r"404.*set generator\.own\.url to the base URL"):
             asyncio.run(client.ask("/models"))
 
 
@@ -184,7 +185,7 @@ def test_what_is_not_a_completions_server_says_so() -> None:
 def test_training_data_needs_ids_and_log_probabilities(omit: str, message: str) -> None:
     with (
         CompletionsServer(ScriptedGenerator(reply), omit=[omit]) as server,
-        pytest.raises(UserError, match=f"generator.server {server.url}: {message}"),
+        pytest.raises(UserError, match=f"generator.own.url {server.url}: {message}"),
     ):
         ask(engine_of(server), FREE)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rla.llm import http, scripted
+from bridges_tests.engines.completions_server import CompletionsServer, Fault
+from rla.llm import chat_server, factory
 from rla.llm.base import SEED_MASK, Request
-from rla.llm.scripted import ScriptedGenerator
+from rla.llm.factory import ScriptedGenerator
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
 from tests.integration.pipelines import PARAMS, contents
-from tests.unit.llm.completions_server import CompletionsServer, Fault
 
 RunRla = Callable[..., str]
 FAULTS = (Fault.DROP, None, Fault.BROKEN, None, Fault.CUT, None, Fault.BUSY, None, Fault.STALL, None, Fault.ABORT, None)
@@ -26,13 +26,13 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     """Calls a stage of the run `r`; what it wrote to stderr. The first call makes tasks and models."""
     from rla.cli.app import run
 
-    monkeypatch.setattr(http, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(chat_server, "FIRST_DELAY", 0.01)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(PARAMS)
 
     def call(stage: str, *arguments: str, server: CompletionsServer | None = None, code: int = 0, **keys: Any) -> str:
         if server is not None:
-            keys |= {"backend": "server", "server": server.url}
+            keys |= {"backend": "server", "own.url": server.url}
         settings = [text for key, value in keys.items() for text in ("--set", f"generator.{key}={value}")]
         capfd.readouterr()
         assert run([stage, "--run", "r", *arguments, *settings]) == code
@@ -47,7 +47,7 @@ def rarely(number: int) -> Fault | None:
 
 
 def test_faults_of_the_server_leave_no_trace(rla: RunRla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE", 0.3)
+    monkeypatch.setattr(chat_server, "SILENCE", 0.3)
     with CompletionsServer(ScriptedGenerator()) as calm, CompletionsServer(ScriptedGenerator(), faults=rarely) as bad:
         for server, name in ((calm, "calm"), (bad, "stormy")):
             few = ("--set", "rollout.rollouts_per_task=2")
@@ -62,7 +62,7 @@ def test_faults_of_the_server_leave_no_trace(rla: RunRla, tmp_path: Path, monkey
 def test_a_stage_goes_on_at_another_server_where_one_was_lost(
     rla: RunRla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.2)
+    monkeypatch.setattr(chat_server, "PATIENCE", 0.2)
 
     def lost(number: int) -> Fault | None:
         return Fault.DROP if number > 60 else None
@@ -91,7 +91,7 @@ def test_rows_equal_those_of_the_engine_in_process(
         state = hashlib.sha256(f"{seed & SEED_MASK}:{list(request.prompt_ids)}".encode()).digest()
         return [10 + value % 20 for value in state[: 4 + state[0] % 20]]
 
-    monkeypatch.setattr(scripted, "hashed_path", rambling)
+    monkeypatch.setattr(factory, "hashed_path", rambling)
     free = ("--set", "policy.decoding=free", "--set", "guards.stop=[]")  # nothing that it says is an action
     rla("rollout", "--out", "in-process", *free)
     with CompletionsServer(ScriptedGenerator()) as server:
@@ -106,6 +106,6 @@ def test_a_server_without_log_probabilities_makes_no_training_data(rla: RunRla, 
     rla("rollout")
     with CompletionsServer(ScriptedGenerator(), omit=["logprobs"]) as server:
         error = rla(stage, "--out", "refused", server=server, code=2)
-        assert f"error: generator.server {server.url}: returns no log-probability" in error
+        assert f"error: generator.own.url {server.url}: returns no log-probability" in error
         assert not list((tmp_path / "refused").glob("part-*"))
         rla("evaluate", server=server)

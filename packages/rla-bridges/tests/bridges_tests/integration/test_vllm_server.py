@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rla_bridges.engines.params import ServerEngine
 
 from rla.config.sections import GeneratorConfig, ModelConfig
 from rla.errors import UserError
@@ -66,7 +67,7 @@ def serving(folder: Path, log: Path, *flags: str) -> Iterator[GeneratorConfig]:
         )
         try:
             wait_for(f"http://127.0.0.1:{port}/health", process, log)
-            yield replace(IN_PROCESS, backend="server", server=f"http://127.0.0.1:{port}/v1")
+            yield replace(IN_PROCESS, backend="server", own=ServerEngine(url=f"http://127.0.0.1:{port}/v1"))
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)
@@ -121,7 +122,7 @@ def test_a_server_of_raw_log_probabilities_may_evaluate_and_not_make_training_da
 ) -> None:
     request = Request(prompt_ids=[5, 6, 7], max_tokens=4, temperature=0.7, seed=1)
     with serving(folder, tmp_path / "log") as config:
-        with pytest.raises(UserError, match=rf"generator\.server {config.server}: .*processed_logprobs"):
+        with pytest.raises(UserError, match=rf"generator\.own\.url {config.own.url}: .*processed_logprobs"):
             make_generator(config, model=folder, seed=0)
         ((reply,),) = ask(make_generator(config, model=folder, seed=0, training=False)[0], [request])
         with pytest.raises(UserError, match="start it with --max-model-len 256"):

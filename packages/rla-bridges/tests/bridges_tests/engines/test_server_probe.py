@@ -8,24 +8,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rla_bridges.engines import completions
+from rla_bridges.engines.completions import ServerGenerator
+from rla_bridges.engines.params import ServerEngine
 
+from bridges_tests.engines.completions_server import CompletionsServer, Report
+from bridges_tests.engines.test_server_engine import CHAT
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
-from rla.llm.scripted import ScriptedGenerator
-from rla.llm.server_engine import ServerGenerator, connect
-from tests.unit.llm.completions_server import CompletionsServer, Report
-from tests.unit.llm.test_server_engine import CHAT
+from rla.llm.factory import ScriptedGenerator
 
 VOCABULARY = 64
 
 
-def config(server: CompletionsServer, *, model: str = "", context: int = 64) -> GeneratorConfig:
-    return GeneratorConfig(backend="server", server=server.url, server_model=model, context=context)
+def connect(server: CompletionsServer, *, model: Path | str, training: bool = True, name: str = "") -> ServerGenerator:
+    own, config = ServerEngine(url=server.url, model=name), GeneratorConfig(backend="server", context=64)
+    return completions.connect(own, config, model=model, chat=CHAT, training=training)
 
 
 def connected(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:
-    return connect(config(server), model="org/tiny", chat=CHAT, training=training)
+    return connect(server, model="org/tiny", training=training)
 
 
 def reporting(*, restricts: bool, heats: bool) -> Report:
@@ -104,7 +107,7 @@ def folder(tmp_path: Path) -> Callable[[str, str], Path]:
 def test_a_model_is_known_by_its_name_where_the_server_reports_no_folder() -> None:
     cards = [{"id": "Qwen/Qwen3-4B"}, {"id": "other"}]
     with CompletionsServer(ScriptedGenerator(), models=cards) as server:
-        connect(config(server), model="Qwen/Qwen3-4B", chat=CHAT, training=True)
+        connect(server, model="Qwen/Qwen3-4B", training=True)
         assert {body["model"] for body in server.requests} == {"Qwen/Qwen3-4B"}
 
 
@@ -112,20 +115,20 @@ def test_the_model_that_was_loaded_from_the_checkpoint_is_asked(folder: Callable
     policy, judge = folder("policy", "p"), folder("rm", "r")
     cards = [{"id": "a", "root": str(policy)}, {"id": "b", "root": str(judge)}]
     with CompletionsServer(ScriptedGenerator(), models=cards) as server:
-        connect(config(server), model=judge, chat=CHAT, training=True)
+        connect(server, model=judge, training=True)
         assert {body["model"] for body in server.requests} == {"b"}
-        with pytest.raises(UserError, match=r"serves a, b, and none .*set generator\.server_model to the name of"):
-            connect(config(server), model=folder("other", "o"), chat=CHAT, training=True)
-        with pytest.raises(UserError, match=r"serves a, b, not c; set generator\.server_model"):
-            connect(config(server, model="c"), model=policy, chat=CHAT, training=True)
+        with pytest.raises(UserError, match=r"serves a, b, and none .*set generator\.own\.model to the name of"):
+            connect(server, model=folder("other", "o"), training=True)
+        with pytest.raises(UserError, match=r"serves a, b, not c; set generator\.own\.model"):
+            connect(server, model=policy, training=True, name="c")
 
 
 def test_other_weights_than_the_checkpoints_are_refused(folder: Callable[[str, str], Path]) -> None:
     first, copy, second = folder("1", "one"), folder("copy", "one"), folder("2", "two")
     with CompletionsServer(ScriptedGenerator(), models=[{"id": "tiny", "root": str(first)}]) as server:
-        connect(config(server), model=copy, chat=CHAT, training=False)
+        connect(server, model=copy, training=False)
         with pytest.raises(UserError, match=f"serves {first}, not this stage's checkpoint {second}"):
-            connect(config(server), model=second, chat=CHAT, training=False)
+            connect(server, model=second, training=False)
 
 
 def test_the_adapter_of_the_checkpoint_is_asked_and_no_other(
@@ -142,10 +145,10 @@ def test_the_adapter_of_the_checkpoint_is_asked_and_no_other(
         (tmp_path / name / "model/base.json").write_text(json.dumps({"base": "../../base", "files": files}))
     cards = [{"id": name, "root": str(root)} for name, root in (("base", base), ("a", tmp_path / "1/adapter"))]
     with CompletionsServer(ScriptedGenerator(), models=cards) as server:
-        connect(config(server), model=tmp_path / "1/model", chat=CHAT, training=True)
+        connect(server, model=tmp_path / "1/model", training=True)
         assert {body["model"] for body in server.requests} == {"a"}
         for name, other in (("base", "1"), ("a", "2")):
             with pytest.raises(UserError, match="not this stage's checkpoint"):
-                connect(config(server, model=name), model=tmp_path / other / "model", chat=CHAT, training=False)
+                connect(server, model=tmp_path / other / "model", training=False, name=name)
     with CompletionsServer(ScriptedGenerator(), models=[{"id": "tiny", "root": str(merged)}]) as server:
-        connect(config(server), model=tmp_path / "1/model", chat=CHAT, training=False)
+        connect(server, model=tmp_path / "1/model", training=False)

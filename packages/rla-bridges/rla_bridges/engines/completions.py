@@ -32,12 +32,14 @@ from rla.llm.base import (
     usable_completions,
 )
 from rla.llm.chat import ChatFormat
-from rla.llm.http import JsonClient, ServerRefusal, TransientFailure
+from rla.llm.chat_server import JsonClient, ServerFailure, TransientFailure
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
 from rla.pictures.prompts import parts_message
 from rla.pictures.vision import banned_tokens
 from rla.store.manifest import folder_digest
+from rla_bridges.engines.params import SECTION, ServerEngine
 
+API_KEY = "RLA_SERVER_API_KEY"
 CONNECTIONS = 256  # requests at once
 UNKNOWN = -9999.0  # finite, as the schema requires; if a server reports it, it is vLLM's notation for minus infinity
 WHOLE_DISTRIBUTION = {
@@ -209,7 +211,7 @@ class ServerGenerator:
 
     def lacking(self, fault: str, remedy: str) -> UserError:
         """The error for a server that cannot do what is needed."""
-        return UserError(f"generator.server {self._client.url}: {fault}; {remedy}")
+        return UserError(f"{SECTION}.url {self._client.url}: {fault}; {remedy}")
 
 
 def _token_logprobs(reported: Mapping[str, Any]) -> list[Any]:
@@ -247,19 +249,21 @@ class _Served:
     context: int | None
 
 
-def connect(config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, training: bool) -> ServerGenerator:
-    """A Generator over the server of `config`, which serves the checkpoint `model`.
+def connect(
+    own: ServerEngine, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, training: bool
+) -> ServerGenerator:
+    """A Generator over the server `own`, which serves the checkpoint `model`.
 
     Raises UserError if the server does not answer, serves other weights or a shorter context, or, for `training`, does
     not return token ids and the log-probabilities that were sampled from.
     """
-    client = JsonClient(config.server, connections=CONNECTIONS)
+    client = JsonClient(own.url, section=SECTION, secret=API_KEY, connections=CONNECTIONS)
     banned = banned_tokens(model)
 
     async def introduce() -> ServerGenerator:
         # A reply that may train needs a server that says what it serves; any other is trusted to serve `model`.
-        named = config.server_model or ("" if training else str(model))
-        served = _chosen_model(await _served_models(client, named), config, model)
+        named = own.model or ("" if training else str(model))
+        served = _chosen_model(await _served_models(client, named), own, config, model)
         engine = ServerGenerator(
             client, model=served.name, context=config.context, chat=chat, training=training, banned=banned
         )
@@ -274,8 +278,8 @@ async def _served_models(client: JsonClient, named: str) -> list[_Served]:
     """The served models. A server without a list of models is trusted to serve `named`."""
     try:
         answer = await client.ask("/models")
-    except ServerRefusal as refusal:
-        if named and refusal.status in (404, 405):
+    except ServerFailure as failure:
+        if named and failure.status in (404, 405):
             return [_Served(name=named, root=None, context=None)]
         raise
     cards = answer.get("data") if isinstance(answer, dict) else None
@@ -286,22 +290,22 @@ async def _served_models(client: JsonClient, named: str) -> list[_Served]:
     ]
 
 
-def _chosen_model(served: Sequence[_Served], config: GeneratorConfig, model: Path | str) -> _Served:
+def _chosen_model(served: Sequence[_Served], own: ServerEngine, config: GeneratorConfig, model: Path | str) -> _Served:
     """The served model to use: the one named, else the one loaded from `model` or called so, else the only one."""
-    where, names = f"generator.server {config.server}", ", ".join(card.name for card in served) or "nothing"
-    found = [card for card in served if card.name == config.server_model]
-    if not config.server_model:
+    server, names = f"{SECTION}.url {own.url}", ", ".join(card.name for card in served) or "nothing"
+    found = [card for card in served if card.name == own.model]
+    if not own.model:
         loaded = [card for card in served if _same_folder(card.root, model)]
         found = loaded or [card for card in served if card.name == str(model)] or list(served)
     if len(found) != 1:
-        wanted = f"not {config.server_model}" if config.server_model else "and none of them is known to be the one"
-        raise UserError(f"{where} serves {names}, {wanted}; set generator.server_model to the name of {model}")
+        wanted = f"not {own.model}" if own.model else "and none of them is known to be the one"
+        raise UserError(f"{server} serves {names}, {wanted}; set {SECTION}.model to the name of {model}")
     (card,) = found
     if _other_weights(card.root, model):
-        raise UserError(f"{where} serves {card.root}, not this stage's checkpoint {model}; start it with that folder")
+        raise UserError(f"{server} serves {card.root}, not this stage's checkpoint {model}; start it with that folder")
     if card.context is not None and card.context < config.context:
         raise UserError(
-            f"{where} holds {card.context} tokens and generator.context is {config.context}; start it with "
+            f"{server} holds {card.context} tokens and generator.context is {config.context}; start it with "
             f"--max-model-len {config.context}, or set generator.context to {card.context}"
         )
     return card

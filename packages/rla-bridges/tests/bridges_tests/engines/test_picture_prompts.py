@@ -1,0 +1,90 @@
+"""Prompts with pictures, asked of a completions server in messages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rla_bridges.engines.completions import ServerGenerator
+
+from rla.errors import UserError
+from rla.llm.base import Completion, Request, TokenTrie
+from rla.llm.chat import ChatFormat
+from rla.models.load import load_tokenizer
+from rla.pictures.prompts import Picture, PictureMessage, parts_message
+from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, load_vision
+from tests.seeing import png_of, small_model
+
+CHAT = ChatFormat(load_tokenizer(small_model("qwen3-vl")))
+
+
+def vision() -> VisionFormat:
+    found = load_vision(small_model("qwen3-vl"))
+    assert found is not None
+    return found
+
+
+def prompt(*parts: str | bytes) -> PromptTokens:
+    shown = tuple(Picture(one) if isinstance(one, bytes) else one for one in parts)
+    return PictureChat(CHAT, vision()).first([PictureMessage(role="user", parts=shown)])
+
+
+def request(given: PromptTokens, **changes: Any) -> Request:
+    made = Request(prompt_ids=given.ids, images=given.images, turns=given.turns, max_tokens=4, temperature=1.0, seed=2)
+    return replace(made, **changes)
+
+
+class Client:
+    """A server that makes `made` of a prompt and answers with a stop token."""
+
+    url = "http://test"
+
+    def __init__(self, made: Any, logprobs: dict[str, Any] | None = None) -> None:
+        self.made, self.logprobs = made, logprobs or {"content": [{"logprob": -0.25}]}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def ask(self, path: str, body: dict[str, Any], check: Any) -> Any:
+        self.asked.append((path, body))
+        choices = [
+            {"index": index, "token_ids": [3], "logprobs": self.logprobs, "finish_reason": "stop"}
+            for index in range(body["n"])
+        ]
+        return {"prompt_token_ids": self.made, "choices": choices}
+
+    def replies(self, asked: Request) -> list[Completion]:
+        banned = vision().banned
+        client: Any = self
+        engine = ServerGenerator(client, model="m", context=256, chat=CHAT, training=True, banned=banned)
+        return asyncio.run(engine.generate(asked))
+
+
+def test_a_server_is_asked_in_messages_and_its_prompt_is_compared() -> None:
+    given = prompt("look", png_of("red"))
+    client = Client(made=given.ids)
+    found = client.replies(request(given, samples=2))
+    assert [(one.token_ids, one.logprobs) for one in found] == [([3], [-0.25])] * 2
+    ((path, body),) = client.asked
+    assert path == "/chat/completions" and body["n"] == 2 and body["top_p"] == 1.0
+    assert body["logit_bias"] == {str(token): -100.0 for token in vision().banned}
+    assert body["messages"] == [parts_message(given.turns[0])]
+    for made in (None, given.ids[:-1]):
+        with pytest.raises(UserError, match="token ids of a prompt"):
+            Client(made=made).replies(request(given))
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"), [({"allowed": TokenTrie([[5, 3]])}, "decoding: free"), ({"turns": ()}, "history: window")]
+)
+def test_what_a_server_cannot_do_with_pictures_is_refused(changes: dict[str, Any], remedy: str) -> None:
+    given = prompt("look", png_of("red"))
+    with pytest.raises(UserError, match=remedy):
+        Client(made=given.ids).replies(request(given, **changes))
+
+
+@pytest.mark.parametrize("entry", [{"logprob": None}, 3])
+def test_a_chat_completion_without_a_log_probability_is_refused(entry: Any) -> None:
+    given = prompt("look", png_of("red"))
+    with pytest.raises(UserError, match="no log-probability for each token"):
+        Client(made=given.ids, logprobs={"content": [entry]}).replies(request(given))
