@@ -372,10 +372,9 @@ def _combinations(config: Config) -> Iterator[str]:
         yield from _server_flaws(judge.server, "judge.server", "judge.server is set")
         if judge.decoding == "admissible":
             yield "judge.server is set, and a chat server does not restrict its replies; set judge.decoding: free"
-    if generator.backend == "server":
-        yield from _address_flaws(generator.server, "generator.server", "generator.backend is server")
-    if config.adaptation.llm.server:
-        yield from _address_flaws(config.adaptation.llm.server, "adaptation.llm.server", "adaptation.llm.server is set")
+    if server := config.adaptation.llm.server:
+        yield from _address_flaws(server, "adaptation.llm.server", "adaptation.llm.server is set")
+        own_engine("server", {"url": server}, where="adaptation.llm.server is set")
     ordered = {
         "credit.policy_band": credit.policy_band,
         "credit.reward_model_band": credit.reward_model_band,

@@ -55,7 +55,7 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         if folder is not None and generic and (folder / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast as loads  # the imports of AutoTokenizer take 7 s
         else:
-            from transformers import AutoTokenizer as loads  # type: ignore[assignment]
+            from transformers import AutoTokenizer as loads
         tokenizer: Any = loads.from_pretrained(str(folder or source), trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UserError(

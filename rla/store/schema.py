@@ -236,7 +236,7 @@ def _has(rows: pl.DataFrame, column: str, *fields: str) -> bool:
 def _items(rows: pl.DataFrame, column: str, lengths: pl.Expr | None = None, **fields: pl.Expr) -> pl.DataFrame:
     """The items of a column of lists, one below the other: their `fields`, their `row`, and `lengths` of the row."""
     of_row = pl.lit(None) if lengths is None else lengths
-    listed = pl.col(column).list.eval(pl.struct(**fields))
+    listed = pl.col(column).list.eval(pl.struct(*(field.alias(name) for name, field in fields.items())))
     items = rows.select(row=pl.int_range(pl.len()), lengths=of_row, item=listed).explode("item")
     return items.filter(pl.col("item").is_not_null()).unnest("item")
 

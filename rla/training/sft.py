@@ -104,8 +104,9 @@ def sft(
     for row in chain.from_iterable(rows):
         digest.update(json.dumps(row).encode())
     progress = _Progress(out.with_name(f"{out.name}.partial") / "sft", digest.hexdigest())
-    for step in progress.steps if log is not None else ():
-        log({**step, "resumed": True})
+    if log is not None:
+        for step in progress.steps:
+            log({**step, "resumed": True})
     for number, (given, (_, config)) in enumerate(zip(rows, rounds, strict=True)):
         if number < progress.round:  # it is in the weights that a later round was stopped with
             continue

@@ -227,7 +227,7 @@ def policy_examples(
                 token_ids=reply, logprobs=[0.0] * count, allowed=[[]] * count, finish_reason=FinishReason.STOP
             )
             agent.read(said, observation, commands)
-        for segment in agent.dialogue():
+        for segment in agent.dialogue:
             weights = [1.0 if sampled else config.observed for sampled in segment.sampled]
             for one in segment.images:  # tokens of pictures, and the two that frame them, are never predicted
                 weights[one.start - 1 : one.end + 1] = [0.0] * (one.length + 2)

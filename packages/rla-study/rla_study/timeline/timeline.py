@@ -98,7 +98,7 @@ class Timeline:
 
 def timed_calls(run: Path) -> list[TimedCall]:
     """All calls that made the current outputs, in the order in which they started."""
-    found = [call for calls in recorded_calls(run, strict=False) for call in calls]
+    found = [call for calls in recorded_calls(run) for call in calls]
     found.sort(key=lambda call: call.started)
     last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
     return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]
