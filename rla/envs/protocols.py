@@ -117,11 +117,6 @@ class Lesson:
     replies: list[str]
 
 
-def reference_row(task_id: str) -> str:
-    """The trajectory id of a task's reference in a scores shard."""
-    return f"reference-{task_id}"
-
-
 class RejectedEdit(Exception):
     """A proposed edit that is illegal, unprovable or a duplicate; the message gives the reason."""
 

@@ -37,9 +37,9 @@ from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
 from rla.pictures.prompts import parts_message
 from rla.pictures.vision import banned_tokens
 from rla.store.manifest import folder_digest
-from rla_bridges.engines.params import SECTION, ServerEngine
 
 API_KEY = "RLA_SERVER_API_KEY"
+SECTION = "generator.own"
 CONNECTIONS = 256  # requests at once
 UNKNOWN = -9999.0  # finite, as the schema requires; if a server reports it, it is vLLM's notation for minus infinity
 WHOLE_DISTRIBUTION = {
@@ -250,20 +250,20 @@ class _Served:
 
 
 def connect(
-    own: ServerEngine, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, training: bool
+    url: str, named: str, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, training: bool
 ) -> ServerGenerator:
-    """A Generator over the server `own`, which serves the checkpoint `model`.
+    """A Generator over the server at `url`, which serves the checkpoint `model` under the name `named`.
 
     Raises UserError if the server does not answer, serves other weights or a shorter context, or, for `training`, does
     not return token ids and the log-probabilities that were sampled from.
     """
-    client = JsonClient(own.url, section=SECTION, secret=API_KEY, connections=CONNECTIONS)
+    client = JsonClient(url, section=SECTION, secret=API_KEY, connections=CONNECTIONS)
     banned = banned_tokens(model)
 
     async def introduce() -> ServerGenerator:
         # A reply that may train needs a server that says what it serves; any other is trusted to serve `model`.
-        named = own.model or ("" if training else str(model))
-        served = _chosen_model(await _served_models(client, named), own, config, model)
+        cards = await _served_models(client, named or ("" if training else str(model)))
+        served = _chosen_model(cards, url, named, config, model)
         engine = ServerGenerator(
             client, model=served.name, context=config.context, chat=chat, training=training, banned=banned
         )
@@ -290,15 +290,17 @@ async def _served_models(client: JsonClient, named: str) -> list[_Served]:
     ]
 
 
-def _chosen_model(served: Sequence[_Served], own: ServerEngine, config: GeneratorConfig, model: Path | str) -> _Served:
+def _chosen_model(
+    served: Sequence[_Served], url: str, named: str, config: GeneratorConfig, model: Path | str
+) -> _Served:
     """The served model to use: the one named, else the one loaded from `model` or called so, else the only one."""
-    server, names = f"{SECTION}.url {own.url}", ", ".join(card.name for card in served) or "nothing"
-    found = [card for card in served if card.name == own.model]
-    if not own.model:
+    server, names = f"{SECTION}.url {url}", ", ".join(card.name for card in served) or "nothing"
+    found = [card for card in served if card.name == named]
+    if not named:
         loaded = [card for card in served if _same_folder(card.root, model)]
         found = loaded or [card for card in served if card.name == str(model)] or list(served)
     if len(found) != 1:
-        wanted = f"not {own.model}" if own.model else "and none of them is known to be the one"
+        wanted = f"not {named}" if named else "and none of them is known to be the one"
         raise UserError(f"{server} serves {names}, {wanted}; set {SECTION}.model to the name of {model}")
     (card,) = found
     if _other_weights(card.root, model):

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rla.llm.base import Generator
     from rla.llm.chat import ChatFormat
 
-SECTION = "generator.own"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEngine:
@@ -25,7 +23,7 @@ class ServerEngine:
     model: str = ""
 
     def __post_init__(self) -> None:
-        check_address(self.url, f"{SECTION}.url", "url: generator.backend is server")
+        check_address(self.url, "generator.own.url", "url: generator.backend is server")
 
     def generator(
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
@@ -33,7 +31,7 @@ class ServerEngine:
         """The served model with the weights of `model`. Raises UserError (`connect`)."""
         from rla_bridges.engines.completions import connect
 
-        return connect(self, config, model=model, chat=chat, training=training)
+        return connect(self.url, self.model, config, model=model, chat=chat, training=training)
 
     def free_memory(self, config: GeneratorConfig) -> None:
         """Does nothing: the server keeps its memory."""

@@ -9,8 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from rla_bridges.engines.completions import API_KEY, UNKNOWN, ServerGenerator
-from rla_bridges.engines.params import SECTION
+from rla_bridges.engines.completions import API_KEY, SECTION, UNKNOWN, ServerGenerator
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
 from rla.errors import UserError

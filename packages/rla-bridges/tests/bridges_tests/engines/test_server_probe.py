@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from rla_bridges.engines import completions
 from rla_bridges.engines.completions import ServerGenerator
-from rla_bridges.engines.params import ServerEngine
 
 from bridges_tests.engines.completions_server import CompletionsServer, Report
 from bridges_tests.engines.test_server_engine import CHAT
@@ -23,8 +22,8 @@ VOCABULARY = 64
 
 
 def connect(server: CompletionsServer, *, model: Path | str, training: bool = True, name: str = "") -> ServerGenerator:
-    own, config = ServerEngine(url=server.url, model=name), GeneratorConfig(backend="server", context=64)
-    return completions.connect(own, config, model=model, chat=CHAT, training=training)
+    config = GeneratorConfig(backend="server", context=64)
+    return completions.connect(server.url, name, config, model=model, chat=CHAT, training=training)
 
 
 def connected(server: CompletionsServer, *, training: bool = True) -> ServerGenerator:
