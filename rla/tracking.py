@@ -81,7 +81,7 @@ def _started(name: str, *, run: Path, stage: str) -> Any:
     return tracker
 
 
-class EventFile:
+class _EventFile:
     """A new event file of TensorBoard in `folder`. Viewers hide points of earlier files from `step` on. Raises
     UserError if the file cannot be written.
     """
@@ -143,7 +143,7 @@ class Trackers:
         step = metrics["update"]
         for name in dict.fromkeys(self.config.trackers) if not self.running else ():
             if name == "tensorboard":
-                self.running.append(EventFile(self.run / name / self.stage, step=step))
+                self.running.append(_EventFile(self.run / name / self.stage, step=step))
             else:
                 self.running.append(_started(name, run=self.run, stage=self.stage))
                 self.opened.callback(self.running[-1].finish)
@@ -172,7 +172,7 @@ def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, 
     for name in dict.fromkeys(config.trackers) if points else ():
         refuse_missing(name)
         if name == "tensorboard":
-            events = EventFile(run / name / STAGE, step=0)
+            events = _EventFile(run / name / STAGE, step=0)
             for point in sorted(points, key=lambda one: one.iteration):
                 events.log(point.values, step=point.iteration)
         else:

@@ -29,11 +29,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
         return judged
     main = next(iter(called))
     probed = None if "out" in ctx.paths else main  # with --out, the episodes are not an evaluation of the run
-    found = {split: evaluate_split(own, probed=split == probed) for split, own in called.items()}
+    found = {split: _evaluate_split(own, probed=split == probed) for split, own in called.items()}
     return found if len(found) > 1 else found[main]
 
 
-def evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
+def _evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     """One split, in the folders of `ctx`. `probed`: the reward model is also measured on the frozen probe."""
     started = time.monotonic()
     tasks_folder, policy = ctx.path("tasks"), ctx.path("policy")

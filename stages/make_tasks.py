@@ -16,7 +16,7 @@ from rla.store.shards import write_shard
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Write all pools, or with `--split` one. Returns the counts. With `--curate` no held-out task is chosen."""
-    ctx = with_options(ctx)
+    ctx = _with_options(ctx)
     only, config = ctx.options.get("split"), ctx.config.tasks
     episodes = Path(ctx.options["curate"]) if ctx.options.get("curate") else None
     wanted = [split for split in (config.train_split, *config.test_splits) if only in (None, split)]
@@ -28,13 +28,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     curation: dict[str, int] = {}
     if episodes:
         made[config.train_split], curation = curated_pool(made[config.train_split], episodes)
-    places = {split: place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
+    places = {split: _place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
     refuse_shared(ctx, made, places=places)
     summary: dict[str, Any] = {}
     if note := missing_kinds(made, config):
         ctx.progress.note(note)
     for split, tasks in made.items():
-        option, folder = place_of(ctx, split)
+        option, folder = _place_of(ctx, split)
         if not tasks:
             raise UserError(f"{folder}: no task made for split {split!r}; check tasks.* in the params")
         rows = [task.row() for task in sorted(tasks, key=lambda task: task.task_id)]
@@ -50,7 +50,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     return summary
 
 
-def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
+def _place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
     """The name and folder of a pool. Further held-out splits have roots of their own."""
     config = ctx.config.tasks
     if not config.held_out(split):
@@ -61,7 +61,7 @@ def place_of(ctx: StageContext, split: str) -> tuple[str, Path]:
     return f"test {split}", artifact(held_out_root(ctx.run, config.test_splits, split), "test_tasks", 0)
 
 
-def with_options(ctx: StageContext) -> StageContext:
+def _with_options(ctx: StageContext) -> StageContext:
     """The call with `--from`, `--limit` and `--split` as parameters, which the pool's origin records. A split whose
     name begins with valid, test or eval is held out.
     """

@@ -110,7 +110,7 @@ def plain_data(text: str) -> Any:
     return found
 
 
-def yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+def _yaml_flaw(error: yaml.YAMLError | UnicodeDecodeError) -> str:
     """The flaw and its position, as one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         mark = error.problem_mark
@@ -160,7 +160,7 @@ def read_yaml(path: Path, *, remedy: str) -> Any:
     try:
         return plain_data(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML ({yaml_flaw(error)}); mend the file") from None
+        raise UserError(f"{path}: not valid YAML ({_yaml_flaw(error)}); mend the file") from None
 
 
 def config_of(data: Mapping[str, Any], *, where: str, params_of: ParamsOf | None) -> Config:
@@ -215,7 +215,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
             node[last] = plain_data(value)
         except yaml.YAMLError as error:
             raise UserError(
-                f"--set {text}: {value!r} is not valid YAML ({yaml_flaw(error)}); quote it or close its brackets"
+                f"--set {text}: {value!r} is not valid YAML ({_yaml_flaw(error)}); quote it or close its brackets"
             ) from None
     return result
 
@@ -457,12 +457,6 @@ def _server_flaws(server: JudgeServerConfig, key: str, reason: str) -> Iterator[
     yield from _address_flaws(server.url, f"{key}.url", reason)
     if not server.model:
         yield f"{reason}; set {key}.model to the name by which the server knows it"
-
-
-def check_chat_server(server: JudgeServerConfig, key: str, where: str) -> None:
-    """Raise UserError if a chat server has no address or no name of a model. `where`: the beginning of the error."""
-    for flaw in _server_flaws(server, key, where):
-        raise UserError(flaw)
 
 
 def web_address(text: str) -> SplitResult | None:

@@ -185,7 +185,7 @@ STEPS = 12  # played steps per task, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerTexts:
+class _TokenizerTexts:
     """The corpus of a tokenizer. `written`: texts whose pieces it must know, even if they are rare."""
 
     texts: Sequence[str]
@@ -194,12 +194,12 @@ class TokenizerTexts:
     exact: bool = True
 
 
-def tokenizer_texts(env: Env, tasks: Sequence[Task], config: Config) -> TokenizerTexts:
+def tokenizer_texts(env: Env, tasks: Sequence[Task], config: Config) -> _TokenizerTexts:
     """The environment's own texts if it has a `Vocabulary`; otherwise each character is a token."""
     tasks = tasks[:SAMPLE]
     if not isinstance(env, Vocabulary):
-        return TokenizerTexts(texts=list(plain_texts(env, tasks, config)))
-    return TokenizerTexts(
+        return _TokenizerTexts(texts=list(plain_texts(env, tasks, config)))
+    return _TokenizerTexts(
         texts=list(env.tokenizer_texts(tasks, config)),
         phrases=env.tokenizer_phrases(config),
         written=() if env.exact_text else list(_written_texts(env, tasks, config)),

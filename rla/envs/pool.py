@@ -57,13 +57,13 @@ class Lost(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Channel:
+class _Channel:
     """Messages over a socket. asyncio streams are not used: they read ahead, and they belong to one event loop."""
 
     sock: socket.socket
 
     @classmethod
-    def pair(cls) -> tuple[Channel, socket.socket]:
+    def pair(cls) -> tuple[_Channel, socket.socket]:
         """The stage's end, and the one for another process."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -94,7 +94,7 @@ class Worker:
     """A worker process, which plays one episode. `busy`: it owes an answer."""
 
     pid: int
-    channel: Channel
+    channel: _Channel
     busy: bool = False
 
     async def ask(self, message: PoolMessage, *, seconds: float) -> PoolMessage:
@@ -120,17 +120,17 @@ class Worker:
 
 
 @dataclass(slots=True, eq=False)
-class ForkServer:
+class _ForkServer:
     """The process that forks workers. Popen starts a fresh interpreter that inherits nothing of this process."""
 
     process: subprocess.Popen[bytes]
-    channel: Channel
+    channel: _Channel
     ready: bool = False
 
     @classmethod
-    def start(cls, target: str, argument: Mapping[str, Any]) -> ForkServer:
+    def start(cls, target: str, argument: Mapping[str, Any]) -> _ForkServer:
         """Start it and let it import; `worker` waits until it is ready."""
-        channel, theirs = Channel.pair()
+        channel, theirs = _Channel.pair()
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", "rla.envs.fork_server", str(theirs.fileno()), str(os.getpid())],
@@ -153,7 +153,7 @@ class ForkServer:
                     if "refused" in answer:
                         raise UserError(answer["refused"])
                     self.ready = True
-                channel, theirs = Channel.pair()
+                channel, theirs = _Channel.pair()
                 with theirs:
                     socket.send_fds(self.channel.sock, [b"w"], [theirs.fileno()])
                 hello = await channel.receive()
@@ -178,7 +178,7 @@ class ForkServer:
 Place = TypeVar("Place")  # runs an episode: a worker process, or a slot of an actor
 
 
-class StepPlaces(Protocol[Place]):
+class _StepPlaces(Protocol[Place]):
     """A pool as an episode uses it. A step that loses `tries` places ends the episode; `replaced` counts lost ones."""
 
     replaced: int
@@ -197,7 +197,7 @@ class PooledEnvironment(Generic[Place]):
     UserError if it cannot be created on this machine.
     """
 
-    def __init__(self, pool: StepPlaces[Place], task: Task) -> None:
+    def __init__(self, pool: _StepPlaces[Place], task: Task) -> None:
         self._pool, self._task = pool, task
         self.worker: Place | None = None
         self._placed = False
@@ -283,12 +283,12 @@ class EnvironmentPool:
         target: str = "rla.envs.pool:maker",
     ) -> None:
         self.replaced = 0
-        self._start = lambda: ForkServer.start(target, argument)
+        self._start = lambda: _ForkServer.start(target, argument)
         self._deadline = deadline_s
         self._places, self._busy = asyncio.Semaphore(workers), asyncio.Semaphore(busy)
         self._starting = asyncio.Lock()
         self._workers: set[Worker] = set()
-        self._server: ForkServer | None = None
+        self._server: _ForkServer | None = None
 
     def __enter__(self) -> EnvironmentPool:
         self._server = self._start()

@@ -269,13 +269,13 @@ def _remaking(checkpoint: Path) -> str:
     return f", or make it again with `{command}`"
 
 
-def checkpoint_around(model: Path | str) -> Path | None:
+def _checkpoint_around(model: Path | str) -> Path | None:
     """The checkpoint whose `model/` folder this is."""
     folder = Path(model)
     return folder.parent if folder.name == MODEL and (folder.parent / MANIFEST).is_file() else None
 
 
-def checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
+def _checkpoint_records(checkpoint: Path) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 by path in the checkpoint. Raises UserError if they are missing."""
     found = read_records(checkpoint / FILES)
     if found is None:
@@ -290,10 +290,10 @@ def _train_again(checkpoint: Path) -> str:
 
 def model_records(model: Path | str) -> dict[str, dict[str, Any]] | None:
     """Size and SHA-256 by path in the model folder, None if nothing was recorded."""
-    checkpoint = checkpoint_around(model)
+    checkpoint = _checkpoint_around(model)
     if checkpoint is None:
         return read_records(Path(model) / ORIGIN)
-    return {name: dict(one) for name, one in below(checkpoint_records(checkpoint), MODEL).items()}
+    return {name: dict(one) for name, one in below(_checkpoint_records(checkpoint), MODEL).items()}
 
 
 def model_digest(folder: Path) -> str:
@@ -312,13 +312,13 @@ def verify_model(
     of a plain folder. Without `weights`, only configuration and tokenizer count. `share` (rank, world): of the files,
     each rank digests its own.
     """
-    checkpoint, base = checkpoint_around(model), base_of(model)
+    checkpoint, base = _checkpoint_around(model), base_of(model)
 
     def wanted(name: str) -> bool:
         return (checkpoint is None or name.partition("/")[0] in parts) and (weights or not has_weights(name))
 
     if checkpoint is not None:
-        records, remedy = checkpoint_records(checkpoint), _train_again(checkpoint)
+        records, remedy = _checkpoint_records(checkpoint), _train_again(checkpoint)
         verify_recorded(checkpoint, records, remedy=remedy, wanted=wanted, share=share)
     elif (found := model_records(model)) is not None:
         verify_recorded(Path(model), found, remedy=REMAKE, wanted=wanted, share=share)

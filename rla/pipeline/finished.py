@@ -60,7 +60,7 @@ def finished_iterations(run: Path) -> tuple[int, str]:
 def _unmade_reason(run: Path, name: str, iteration: int) -> str:
     """The reason why an artifact of `MADE_FROM` has to be made, or made again; empty if it is up to date."""
     place = artifact(run, name, iteration)
-    inputs = recorded_inputs(place)
+    inputs = _recorded_inputs(place)
     if inputs is None:
         return f"{place} is not there yet"
     for source in MADE_FROM[name]:
@@ -73,13 +73,13 @@ def policy_evaluated(run: Path, iteration: int) -> bool:
     """Whether the present checkpoints of the iteration have been evaluated on every held-out split."""
     policy = artifact_digest(run, "policy", iteration)
     for root in (run, *further_splits(run).values()):
-        inputs = recorded_inputs(artifact(root, "eval_trajectories", iteration))
+        inputs = _recorded_inputs(artifact(root, "eval_trajectories", iteration))
         if inputs is None or policy not in inputs or not artifact(root, "eval_metrics", iteration).exists():
             return False
     return True
 
 
-def recorded_inputs(folder: Path) -> set[str] | None:
+def _recorded_inputs(folder: Path) -> set[str] | None:
     """The digests of the inputs of a complete shard or checkpoint; None if it is not complete."""
     origin = output_origin(folder, begun=False)
     return None if origin is None else set(origin["input_digests"].values())

@@ -152,11 +152,6 @@ def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growi
     return _checked(names, [(artifact(root, "test_tasks", 0), "tasks")], run, iteration, growing=growing)
 
 
-def episodes_at(run: Path, config: Config, iteration: int, split: str | None) -> Played:
-    """`played_in`, or `evaluated_in` if a split is named."""
-    return played_in(run, iteration) if split is None else evaluated_in(run, config, iteration, split)
-
-
 def _root_of(run: Path, config: Config, split: str) -> Path:
     splits = config.tasks.test_splits
     if split not in splits:

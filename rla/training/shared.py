@@ -6,7 +6,7 @@ ranks, gradients are summed, all ranks take the same step, and rank 0 alone writ
 the whole step (`losses.token_weights`), so gradients are added over ranks and never averaged.
 
     Backend            a whole model on every rank, or FSDP2, whose parameters are DTensors
-    DeepSpeedBackend   ZeRO: the engine sums, clips and steps, configured by the launcher
+    _DeepSpeedBackend   ZeRO: the engine sums, clips and steps, configured by the launcher
 
 Both read and write whole tensors, so a train state is the same files under either of them.
 """
@@ -159,7 +159,7 @@ class Compute:
 def make_backend(scorer: TokenScorer, config: TrainConfig, compute: Compute) -> Backend:
     """The backend that the launcher's configuration names."""
     if compute.ranks.sharing is Sharing.DEEPSPEED:
-        return DeepSpeedBackend(scorer, config, ranks=compute.ranks)
+        return _DeepSpeedBackend(scorer, config, ranks=compute.ranks)
     if compute.ranks.sharing is Sharing.FSDP:
         _shard_model(scorer, compute)
     return Backend(scorer, make_optimizer(scorer, config), ranks=compute.ranks)
@@ -293,7 +293,7 @@ def materialize(module: nn.Module, device: torch.device) -> None:
                 setattr(part, name, made[parameter])
 
 
-class DeepSpeedBackend(Backend):
+class _DeepSpeedBackend(Backend):
     """DeepSpeed's engine around the scorer; it shards torch's AdamW."""
 
     def __init__(self, scorer: TokenScorer, config: TrainConfig, *, ranks: Ranks) -> None:

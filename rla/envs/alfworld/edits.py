@@ -1,6 +1,6 @@
 """Edits of a task: read from untrusted JSON text, applied to a game's facts, and proven to give a legal, new task.
 
-`schemas/edit.schema.json` describes an edit. `scene_schema` puts the scene's names and the catalogue's types in place
+`schemas/edit.schema.json` describes an edit. `_scene_schema` puts the scene's names and the catalogue's types in place
 of its patterns: an engine that decodes by it can name nothing else, and `parse_edit` accepts nothing else. `apply_edit`
 renders ids, facts, goal, instruction and hints itself, so no text of a model reaches the game. `verify` is the gate.
 The three raise `InvalidEdit`. `EditPrompt` asks a language model for an edit.
@@ -64,7 +64,7 @@ class InvalidEdit(Exception):
 
 
 def parse_edit(text: str, game: Game) -> Edit:
-    """The edit of `game` in `text`. Raises InvalidEdit unless it is one JSON object that `scene_schema` allows."""
+    """The edit of `game` in `text`. Raises InvalidEdit unless it is one JSON object that `_scene_schema` allows."""
     if len(text) > MAX_TEXT:
         raise InvalidEdit(f"the edit is longer than {MAX_TEXT} signs")
     try:
@@ -91,7 +91,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 @lru_cache(maxsize=64)
-def scene_schema(game: Game, keys: Set[str] = EDIT_KEYS) -> dict[str, Any]:
+def _scene_schema(game: Game, keys: Set[str] = EDIT_KEYS) -> dict[str, Any]:
     """The schema of edits with the names of this scene and with these keys. Shared: do not change it."""
     layout = Layout.of(game.problem)
     places = sorted(name for identifier, name in layout.names.items() if identifier in layout.receptacles)
@@ -114,7 +114,7 @@ def scene_schema(game: Game, keys: Set[str] = EDIT_KEYS) -> dict[str, Any]:
 def _validator(game: Game) -> Draft202012Validator:
     from jsonschema import Draft202012Validator  # slow to import, and few stages read edits
 
-    return Draft202012Validator(scene_schema(game))
+    return Draft202012Validator(_scene_schema(game))
 
 
 def apply_edit(game: Game, edit: Edit) -> Game:
@@ -266,7 +266,7 @@ class EditPrompt:
         return [{"role": "user", "content": f"{rubric}\n\n{quoted(parts)}\n\n{_CLOSING}"}]
 
     def schema(self, task: Task) -> dict[str, Any]:
-        return scene_schema(game_of(task.payload), self._keys)
+        return _scene_schema(game_of(task.payload), self._keys)
 
 
 def _contents(layout: Layout) -> list[str]:

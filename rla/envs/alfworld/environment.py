@@ -64,7 +64,7 @@ _PHRASES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlfworldParams:
+class _AlfworldParams:
     """Parameters of the ALFWorld environment (`docs/guide/alfworld.md`)."""
 
     engine: Literal["fast", "textworld"] = "fast"  # plain Python, or the alfworld package's own
@@ -76,7 +76,7 @@ class Alfworld:
     """The six household tasks of ALFWorld, on built-in scenes or on imported games."""
 
     name = "alfworld"
-    Params = AlfworldParams
+    Params = _AlfworldParams
     exact_text = False
 
     edit_fields = EDIT_KEYS

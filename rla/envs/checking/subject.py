@@ -41,7 +41,7 @@ Step = tuple[list[tuple[str, str]], Observation, tuple[str, ...], str, Observati
 
 
 @dataclass(slots=True)
-class RecordedEpisode:
+class _RecordedEpisode:
     """An episode. `seen` starts with the observation of the reset."""
 
     seen: list[Observation]
@@ -60,7 +60,7 @@ class Subject:
     config: Config
     seed: int
     count: int = 0
-    recorded: dict[str, list[RecordedEpisode]] = field(default_factory=dict)  # task_id -> episodes
+    recorded: dict[str, list[_RecordedEpisode]] = field(default_factory=dict)  # task_id -> episodes
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -97,7 +97,7 @@ class Subject:
             finally:
                 game.close()
 
-    def episodes(self, task: Task) -> list[RecordedEpisode]:
+    def episodes(self, task: Task) -> list[_RecordedEpisode]:
         """An episode with random actions, and a demonstrated one if there is any. They are played once."""
         if task.task_id not in self.recorded:
             played = [self._play(task, None)]
@@ -107,7 +107,7 @@ class Subject:
             self.recorded[task.task_id] = played
         return self.recorded[task.task_id]
 
-    def all_episodes(self) -> Iterator[tuple[Task, RecordedEpisode]]:
+    def all_episodes(self) -> Iterator[tuple[Task, _RecordedEpisode]]:
         return ((task, episode) for task in self.tasks for episode in self.episodes(task))
 
     def steps(self, task: Task) -> Iterator[Step]:
@@ -118,11 +118,11 @@ class Subject:
             yield list(history), before, self.offered(before), action, after
             history.append((before.text, action))
 
-    def _play(self, task: Task, actions: Sequence[str] | None) -> RecordedEpisode:
+    def _play(self, task: Task, actions: Sequence[str] | None) -> _RecordedEpisode:
         """Play these actions, or at most `env.max_steps` random ones: commands if any are offered, else free texts."""
         rng = self.rng(task.task_id)
         with self.trial(task) as game:
-            episode = RecordedEpisode([game.reset()])
+            episode = _RecordedEpisode([game.reset()])
             for number in range(self.config.env.max_steps if actions is None else len(actions)):
                 if episode.over:
                     break

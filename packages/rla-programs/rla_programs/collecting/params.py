@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config import Config
-from rla.config.load import check_chat_server
+from rla.config.load import check_address
 from rla.config.schema import fraction, from_one, from_zero, heat
 from rla.config.sections import JudgeServerConfig
+from rla.errors import UserError
 
 SECTION = "collect"
 TEACHER_KEY = "RLA_TEACHER_API_KEY"
@@ -33,7 +34,9 @@ class CollectConfig:
 
     def __post_init__(self) -> None:
         if self.teacher == "server":
-            check_chat_server(self.server, f"{SECTION}.server", "teacher is server")
+            check_address(self.server.url, f"{SECTION}.server.url", "teacher is server")
+            if not self.server.model:
+                raise UserError(f"set {SECTION}.server.model to the name by which the server knows it")
 
 
 def collect_params(config: Config) -> CollectConfig:
