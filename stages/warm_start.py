@@ -13,7 +13,7 @@ from rla.training.warm_start import warm_start_model
 # The parameters that each model depends on: if parameters of the judge change, the policy stays.
 SHARED = (
     *("env", "tasks", "model", "policy.reply", "policy.repeat_task"),
-    *(f"warm_start.{key}" for key in ("enabled", "scenes", "threads")),
+    *(f"warm_start.{key}" for key in ("enabled", "scenes")),
 )
 SECTIONS = {
     "policy": (*SHARED, *(f"warm_start.{key}" for key in ("expert", "policy", "conversations"))),

@@ -235,7 +235,7 @@ def test_a_trained_checkpoint_without_its_state(rla: RunRla, trained: Path) -> N
     weights = Path("r/1/policy/state/weights.safetensors")
     (trained.parent / weights).unlink()
     (trained / "1/policy/model/model.safetensors").rename(trained / "weights")  # nothing comes to loading it
-    refused(rla("train-policy", *ON), str(weights), "missing", "restore the file")
+    refused(rla("train-policy", *ON), str(weights.parent), "its weights are missing", "restore them")
     (trained / "weights").rename(trained / "1/policy/model/model.safetensors")
     assert rla("train-policy", *ON, "--policy", "r/1/policy/model")[0] == 0  # one remedy that the message names
     assert rla("evaluate", "--run", "r")[0] == 0  # inference needs no state
