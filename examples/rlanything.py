@@ -43,7 +43,7 @@ from rla.models.init import new_model, new_tokenizer
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.rollouts.scores import EngineReplier, Judging, judge_groups, reply_trie
 from rla.seeds import derive
-from rla.store.reading import episode_frames, with_scores
+from rla.store.frames import episode_frames, with_scores
 from rla.store.records import Task
 from rla.store.schema import to_table
 from rla.training.losses import LossInputs, policy_loss, token_weights

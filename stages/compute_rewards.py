@@ -15,7 +15,8 @@ from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, refuse_stale
 from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json
-from rla.store.reading import read_iteration, read_judgements, read_manifest, training_episodes
+from rla.store.frames import read_iteration, read_judgements, training_episodes
+from rla.store.reading import read_manifest
 from rla.store.shards import Output, write_shards
 
 

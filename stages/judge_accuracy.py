@@ -13,7 +13,7 @@ from rla.pipeline import StageContext
 from rla.pipeline.origins import refuse_foreign
 from rla.rollouts.labels import labels_of
 from rla.store.atomic import write_json
-from rla.store.reading import read_iteration
+from rla.store.frames import read_iteration
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def scored_episodes(episodes: pl.DataFrame, config: ShapingConfig) -> pl.DataFra
     """The episodes with the column `score`.
 
     `episodes`: outcome; with `config.of_episodes` also reward (nullable), tool_rounds and response_tokens, which
-    `rla.store.reading.read_episodes` measures.
+    `rla.store.frames.read_episodes` measures.
     """
     sign = pl.col("outcome").cast(pl.Float64)
     score = pl.coalesce(pl.col("reward").cast(pl.Float64), sign) if config.outcome == "reward" else sign

@@ -42,8 +42,9 @@ from rla.metrics.intervals import (
     shares_interval,
     success_interval,
 )
+from rla.store.frames import read_iteration
 from rla.store.manifest import digest, read_json
-from rla.store.reading import read_iteration, read_manifest
+from rla.store.reading import read_manifest
 from rla.store.records import Status
 
 Metrics = dict[str, float | int | None]

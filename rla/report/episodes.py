@@ -23,9 +23,10 @@ from rla.errors import UserError
 from rla.pictures.prompts import DrawsActions
 from rla.pictures.shard import images_of_part, named_images
 from rla.rollouts.labels import LABELS, labels_in
+from rla.store.frames import read_judgements
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.manifest import is_complete
-from rla.store.reading import part_rows, read_judgements, read_table, shard_parts, stream_placed_rows, stream_rows
+from rla.store.reading import part_rows, read_table, shard_parts, stream_placed_rows, stream_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_splits
 from rla.report.episodes import Played, episode_frame
+from rla.store.frames import read_judgements
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
-from rla.store.reading import read_judgements
 from rla.text import duration
 
 ABSENT = "-"

@@ -36,7 +36,7 @@ from rla.seeds import derive
 from rla.store.atomic import lock_outputs, write_json
 from rla.store.layout import artifact, held_out_root
 from rla.store.manifest import is_complete
-from rla.store.reading import read_episodes, read_judgements, read_rows, read_tasks
+from rla.store.reading import read_rows, read_tasks
 from rla.store.records import Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
 
@@ -111,6 +111,8 @@ def add_further(metrics: dict[str, Any], ctx: StageContext, tasks: Sequence[Task
 
 def _rule_metrics(ctx: StageContext, rule: RewardRule) -> dict[str, Any]:
     """The metrics of `rule` on the trajectories of the stage's `out`, with judgements if anybody judges."""
+    from rla.store.frames import read_episodes, read_judgements
+
     rm, played = ctx.path("rm"), ctx.path("out")
     trains, scores = ctx.config.judge.trains, None
     if not ctx.config.judge.enabled or (trains and not rm.exists()):

@@ -1,5 +1,4 @@
-"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`. The second half holds
-rules between columns that no schema can state, such as spans of steps that lie within their segment.
+"""JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
 
 A package that brings a kind of its own names the `Path` of its schema in its pyproject.toml:
 
@@ -15,12 +14,10 @@ on Arrow arrays, so a row of thousands of tokens costs no Python loop. Rows may 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -157,7 +154,6 @@ def _check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
 
 
 REWARDS = frozenset({"policy_rewards", "rm_rewards"})  # training compares them with their tokens, and names both
-_Broken = tuple[pl.DataFrame, str]  # the items that break a rule, with their `row`, and the rule
 
 
 def check_rows(path: Path, kind: str, table: pa.Table) -> None:
@@ -171,86 +167,11 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
         _check_table(kind, table)
     except UserError as error:
         raise UserError(f"{path}: {error}; {rerun(path)}") from None
-    rules = {"trajectories": _trajectory_rules, "scores": _score_rules}.get(kind)
-    for broken, rule in rules(pl.DataFrame(pl.from_arrow(table))) if rules else ():
-        if len(broken):
-            raise UserError(f"{path}: row {broken['row'][0]} of these: {rule}; {rerun(path)}")
+    if kind in ("trajectories", "scores"):
+        from rla.store.rules import broken_rule  # polars starts threads, and stages are forked from a process with one
 
-
-def _trajectory_rules(rows: pl.DataFrame) -> Iterator[_Broken]:
-    if _has(rows, "steps") and "places" in rows.columns:
-        odd = pl.col("places").list.len() != pl.col("steps").list.len()  # null without places
-        yield rows.select(row=pl.int_range(pl.len()), odd=odd).filter("odd"), "places are not as many as steps"
-    if not _has(rows, "segments", "token_ids"):
-        return
-    if _has(rows, "segments", "sampled", "logprobs", "allowed"):
-        segments = _items(
-            rows,
-            "segments",
-            token_ids=_length("token_ids"),
-            logprobs=_length("logprobs"),
-            sampled=_length("sampled"),
-            drawn=_field("sampled").list.sum(),
-            allowed=_length("allowed"),
-        )
-        unlike = (pl.col("token_ids") != pl.col("logprobs")) | (pl.col("token_ids") != pl.col("sampled"))
-        yield segments.filter(unlike), "token columns of a segment have different lengths"
-        yield (
-            segments.filter(pl.col("allowed") != pl.col("drawn")),
-            "a segment lacks the allowed ids of a sampled token",
-        )
-    lengths = pl.col("lengths")  # of the segments of the row
-    length = lengths.list.get(pl.col("segment"), null_on_oob=True).fill_null(0)
-    absent = pl.col("segment") >= lengths.list.len()
-    of_row = pl.col("segments").list.eval(_length("token_ids"))
-    if _has(rows, "steps", "segment", "start", "end"):
-        steps = _items(rows, "steps", of_row, segment=_field("segment"), start=_field("start"), end=_field("end"))
-        scripted = lengths.list.len() == 0  # an episode without tokens
-        yield steps.filter(absent & ~scripted), "a step names a segment that is not there"
-        outside = (pl.col("start") > pl.col("end")) | (pl.col("end") > length)
-        yield steps.filter(outside), "the span of a step is not within its segment"
-    if _has(rows, "image_spans", "segment", "start", "length"):
-        spans = _items(rows, "image_spans", of_row, segment=_field("segment"), end=_end_of_span())
-        yield spans.filter(absent), "a picture stands in a segment that is not there"
-        yield spans.filter(pl.col("end") > length), "a picture stands behind the end of its segment"
-
-
-def _score_rules(rows: pl.DataFrame) -> Iterator[_Broken]:
-    if _has(rows, "judgements", "token_ids", "logprobs", "allowed"):
-        names = ("token_ids", "logprobs", "allowed")
-        votes = _items(rows, "judgements", **{name: _length(name) for name in names})
-        unlike = (pl.col("token_ids") != pl.col("logprobs")) | (pl.col("token_ids") != pl.col("allowed"))
-        yield votes.filter(unlike), "token columns of a judgement have different lengths"
-    if _has(rows, "image_spans", "start", "length") and "prompt_ids" in rows.columns:
-        spans = _items(rows, "image_spans", pl.col("prompt_ids").list.len(), end=_end_of_span())
-        yield spans.filter(pl.col("end") > pl.col("lengths")), "a picture stands behind the end of the prompt"
-
-
-def _has(rows: pl.DataFrame, column: str, *fields: str) -> bool:
-    """Whether there is such a column, of lists of objects with these fields."""
-    kind = rows.schema.get(column)
-    inner = kind.inner if isinstance(kind, pl.List) else None
-    return isinstance(inner, pl.Struct) and {field.name for field in inner.fields} >= {*fields}
-
-
-def _items(rows: pl.DataFrame, column: str, lengths: pl.Expr | None = None, **fields: pl.Expr) -> pl.DataFrame:
-    """The items of a column of lists, one below the other: their `fields`, their `row`, and `lengths` of the row."""
-    of_row = pl.lit(None) if lengths is None else lengths
-    listed = pl.col(column).list.eval(pl.struct(*(field.alias(name) for name, field in fields.items())))
-    items = rows.select(row=pl.int_range(pl.len()), lengths=of_row, item=listed).explode("item")
-    return items.filter(pl.col("item").is_not_null()).unnest("item")
-
-
-def _field(name: str) -> pl.Expr:
-    return pl.element().struct.field(name)
-
-
-def _length(name: str) -> pl.Expr:
-    return _field(name).list.len()
-
-
-def _end_of_span() -> pl.Expr:
-    return _field("start").cast(pl.Int64) + _field("length")
+        if found := broken_rule(kind, table):
+            raise UserError(f"{path}: {found}; {rerun(path)}")
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:

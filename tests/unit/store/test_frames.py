@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rla.store.reading import read_episodes
+from rla.store.frames import read_episodes
 from rla.store.records import Trajectory
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import step, trajectory

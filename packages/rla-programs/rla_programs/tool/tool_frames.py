@@ -6,7 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from rla.store.reading import NOT_RUN, read_manifest, read_part, verify_shard
+from rla.store.frames import NOT_RUN
+from rla.store.reading import read_manifest, read_part, verify_shard
 from rla.store.records import StopReason
 
 RAN = "ok"  # status of a call that ran without an error

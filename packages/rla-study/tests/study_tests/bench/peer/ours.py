@@ -15,8 +15,8 @@ from rla_study.ablation.folders import share_artifacts
 from rla.cli.app import run
 from rla.pipeline.run import PRELOADED
 from rla.report.tables import LOOP
+from rla.store.frames import read_episodes
 from rla.store.layout import artifact
-from rla.store.reading import read_episodes
 from study_tests.bench.peer.calling import called_cell
 from study_tests.bench.peer.meter import Meter
 from study_tests.bench.peer.places import Places, rows_of
