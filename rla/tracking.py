@@ -10,8 +10,8 @@ ones, trackio both. Rank 0 logs. Trackers start with the first update, because t
 then.
 
 The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call, which
-hides the points of earlier files. The other services cannot replace a point, so each point is sent once;
-`<run>/tracking/iterations.json` lists the sent ones.
+hides the points of earlier files; those are removed once they are old. The other services cannot replace a point, so
+each point is sent once; `<run>/tracking/iterations.json` lists the sent ones.
 
 Event files are written without TensorBoard's writers: they need torch, and write in a thread, which prints a traceback
 if the disk is full.
@@ -42,6 +42,7 @@ CORE = ("tensorboard",)  # installed with rla; the others are extras of the same
 STAGE = "iterations"
 EVENTS = "events.out.tfevents."
 SAID = 200  # characters of a service's error
+KEPT = 600.0  # seconds for which a viewer may still be reading an event file that has a successor
 
 
 def refuse_missing(name: str) -> None:
@@ -172,6 +173,9 @@ def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, 
     for name in dict.fromkeys(config.trackers) if points else ():
         refuse_missing(name)
         if name == "tensorboard":
+            for file in sorted((run / name / STAGE).glob(f"{EVENTS}*"))[:-1]:  # a viewer needs the last file it read
+                if file.stat().st_mtime < time.time() - KEPT:
+                    file.unlink()
             events = _EventFile(run / name / STAGE, step=0)
             for point in sorted(points, key=lambda one: one.iteration):
                 events.log(point.values, step=point.iteration)

@@ -29,6 +29,7 @@ PAGES = {
             "rla.store.manifest",
             "rla.store.shards",
             "rla.store.reading",
+            "rla.store.frames",
         ),
     ),
     "pictures": ("rla.pictures", ("rla.pictures.prompts", "rla.pictures.shard")),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from docs.generate.markdown import cell, code, link, listed, page, prose, table
 from docs.generate.source import field_comments
-from rla.config.load import config_type
+from rla.config.load import ENGINES, MODELS, config_type
 from rla.config.schema import KEY, bounds_in_words
 from rla.envs.registry import installed_environments, params_of
+from rla.plugins import loaded, registered
 from stages import STAGES
 
+BROUGHT = {"generator": ENGINES, "model": MODELS}  # section -> entry points of packages that fill its `own`
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Any: ""}
 INTRODUCTION = """\
 A params file, such as `params.yaml`, names the keys that differ from their defaults. `rla <stage> --set KEY=VALUE`
@@ -34,7 +36,9 @@ class Row(NamedTuple):
 
 
 def parameters_page() -> str:
-    """All sections, those of packages last, and below `env` the own parameters of each installed environment."""
+    """All sections, those of packages last. Below `env`, `generator` and `model`: the own parameters of each installed
+    environment, engine and architecture.
+    """
     config = config_type()()
     blocks = [f"## {name}\n\n{table_of(list(rows(config, '', only=name)))}" for name in ("name", "seed")]
     for entry in fields(config):
@@ -43,15 +47,26 @@ def parameters_page() -> str:
             said = [prose(type(section).__doc__), read_by(entry.name), table_of(list(rows(section, f"{entry.name}.")))]
             blocks.append("\n\n".join([f"## {entry.name}", *(text for text in said if text)]))
         if entry.name == "env":
-            blocks += [own(name) for name in installed_environments()]
+            blocks += [own("env", name, params_of(name)) for name in installed_environments()]
+        if entry.name in BROUGHT:
+            brought = registered(BROUGHT[entry.name]).items()
+            blocks += [own(entry.name, name, loaded(one)) for name, one in brought]
     return page("Parameters", INTRODUCTION, *blocks)
 
 
-def own(name: str) -> str:
-    """The parameters that only one environment has."""
-    params = params_of(name)()
-    found = table_of(list(rows(params, "env.own.")))
-    return f"### env.own of {name}\n\n{prose(type(params).__doc__)}\n\n{found}"
+def own(section: str, name: str, kind: type) -> str:
+    """The parameters that only one environment, engine or architecture has."""
+    found = table_of(list(rows(unchecked(kind), f"{section}.own.")))
+    return f"### {section}.own of {name}\n\n{prose(kind.__doc__)}\n\n{found}"
+
+
+def unchecked(kind: Any) -> Any:
+    """An instance with the defaults, even if `__post_init__` refuses them, as that of the engine `server` does."""
+    made = object.__new__(kind)
+    for entry in fields(kind):
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        object.__setattr__(made, entry.name, default)
+    return made
 
 
 def rows(section: Any, prefix: str, only: str | None = None) -> Iterator[Row]:

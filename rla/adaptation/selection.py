@@ -98,8 +98,8 @@ def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task],
 def missing_kinds(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> str:
     """A note on the kinds that train and that the main held-out split lacks; empty if there are none.
 
-    A page with three scenes may have none left to hold out. Nothing is said unless both splits were made, of data sets,
-    and if `tasks.test_kinds` asks for other kinds.
+    A page with three scenes may have none left to hold out. Empty unless both splits were made. Also empty for data
+    sets, and if `tasks.test_kinds` asks for other kinds.
     """
     main = config.test_splits[0]
     train, test = made.get(config.train_split), made.get(main)

@@ -89,7 +89,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTrainConfig(TrainConfig):
-    """The optimisation stage of the reward model: the policy's keys but for constants, and `replay`."""
+    """The optimisation stage of the reward model: the keys of `train_policy` except those fixed here, and `replay`."""
 
     weight_decay: float = constant(0.0)
     epochs: int = constant(1)
@@ -105,7 +105,7 @@ class JudgeTrainConfig(TrainConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LessonConfig:
-    """A supervised training next to another one, whose other settings it has."""
+    """Supervised training that takes its other parameters from `policy` (expert) or `reward` (calibration)."""
 
     examples: int = from_one(1000)  # demonstrations or judgements
     steps: int = from_zero(0)  # updates; 0: no such training

@@ -521,7 +521,7 @@ ABILITIES: tuple[type, ...] = (
 # What a user can set if the environment lacks the ability.
 REMEDIES: dict[type, str] = {
     Judged: "set judge.enabled: false",
-    Imports: "leave tasks.path out",
+    Imports: "set tasks.path: null",
     Demonstrates: "set warm_start.enabled: false",
     Labels: "set warm_start.enabled: false",
     Adapts: "set adaptation.enabled: false",

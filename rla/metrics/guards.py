@@ -66,7 +66,8 @@ def _of_episodes(figures: Figures, first: Figures, config: Config) -> Found:
         if cut >= found / 2:
             remedy = f"raise policy.max_tokens, which is {policy.max_tokens}: most of them are cut"
         elif policy.decoding == "free":
-            remedy = f"{compare} and with policy.reply, which is {policy.reply}; or set policy.decoding: admissible"
+            text = "if the environment offers commands, set policy.reply: text and policy.decoding: admissible"
+            remedy = f"{compare} and with policy.reply, which is {policy.reply}; or, {text}"
         else:
             remedy = f"{compare}, and see that policy.max_tokens suffices"
         yield "no-action", f"{found:.0%} of the policy's replies hold no action", remedy
@@ -111,23 +112,25 @@ def _of_rewards(figures: Figures, first: Figures, config: Config) -> Found:
         better = "teach the reward model longer before the run (warm_start.reward)"
     else:
         better = "take a better model for model.reward"
-    ways = []
-    if config.judge.trains:
+    ways, tests = [], "ut_accuracy" in figures  # the reward model writes tests instead of votes
+    if config.judge.trains and not tests:
         ways += [] if credit.reward_model_balanced else ["set credit.reward_model_balanced"]
-        more = "train the reward model on more votes (train_rm.max_samples)"
-        ways += [more] if config.train_rm.max_samples else []
+        ways += ["train the reward model on more votes (train_rm.max_samples)"] if config.train_rm.max_samples else []
     plus, minus, mu = (figures.get(name) for name in ("p_plus", "p_minus", "mu"))
     if plus is not None and plus < ONE_SIDED:
         said = f"only {plus:.0%} of the votes on won episodes are +1: the judge calls nearly every step bad"
+        said = f"only {plus:.0%} of the tests accept right programs" if tests else said
         yield "one-sided-judge", said, _either([*ways, better])
     elif minus is not None and minus < ONE_SIDED:
         said = f"only {minus:.0%} of the votes on lost episodes are -1: the judge calls nearly every step good"
+        said = f"wrong programs pass {1 - minus:.0%} of the tests" if tests else said
         yield "one-sided-judge", said, _either([*ways, better])
     if mu is not None and mu <= 1:
         paid = credit.step_weight and credit.estimator == "integrated"
         ways = ["lower credit.step_weight or disable the judge until its mu is above 1"] if paid else []
-        said = f"mu is {mu:.2f}: the judge's votes say nothing about the outcome"
-        yield "useless-judge", said, _either([*ways, better])
+        said = "the judge's votes say nothing about the outcome"
+        said = "right programs pass no more of the tests than wrong ones" if tests else said
+        yield "useless-judge", f"mu is {mu:.2f}: {said}", _either([*ways, better])
 
 
 def _of_training(model: str, figures: Figures, first: Figures, config: Config) -> Found:
@@ -150,8 +153,7 @@ def _of_training(model: str, figures: Figures, first: Figures, config: Config) -
     if said:
         ways = [f"lower {section}.lr, which is {train.rate:g}"]
         ways += [f"lower {section}.epochs"] if train.epochs > 1 else []
-        ways += [f"narrow {section}.clip_low and clip_high"]
-        yield "exploding-update", said, _either(ways)
+        yield "exploding-update", said, _either([*ways, f"narrow {section}.clip_low and clip_high"])
     if gap is not None and gap > GAP:
         ways = [] if train.correction else [f"set {section}.old: token_tis"]
         ways += ["set generator.dtype: float32"] if config.generator.dtype != "float32" else []

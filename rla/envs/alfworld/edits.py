@@ -66,7 +66,7 @@ class InvalidEdit(Exception):
 def parse_edit(text: str, game: Game) -> Edit:
     """The edit of `game` in `text`. Raises InvalidEdit unless it is one JSON object that `_scene_schema` allows."""
     if len(text) > MAX_TEXT:
-        raise InvalidEdit(f"the edit is longer than {MAX_TEXT} signs")
+        raise InvalidEdit(f"the edit is longer than {MAX_TEXT} characters")
     try:
         edit: Edit = json.loads(
             text, object_pairs_hook=_no_duplicates, parse_float=_no_number, parse_constant=_no_number

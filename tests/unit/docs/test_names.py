@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from docs.generate.parameters import unchecked
 from docs.generate.source import PACKAGES
 from rla.config.load import ENGINES, LAUNCHERS, MODELS, config_type
 from rla.envs.registry import installed_environments, params_of
@@ -35,8 +36,8 @@ def keys(section: Any, prefix: str = "") -> set[str]:
 
 
 KEYS = keys(config_type()()).union(*(keys(params_of(name)(), "env.own.") for name in installed_environments()))
-KEYS |= {key for entry in registered(ENGINES).values() for key in keys(entry.load()(), "generator.own.")}
-KEYS |= {key for entry in registered(MODELS).values() for key in keys(entry.load()(), "model.own.")}
+KEYS |= {key for entry in registered(ENGINES).values() for key in keys(unchecked(entry.load()), "generator.own.")}
+KEYS |= {key for entry in registered(MODELS).values() for key in keys(unchecked(entry.load()), "model.own.")}
 for launcher in (entry.load() for entry in registered(LAUNCHERS).values()):
     KEYS |= keys(launcher.Training(), "launch.own.") | keys(launcher.Pool(), "pool.own.")
 

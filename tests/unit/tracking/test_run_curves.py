@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
@@ -21,6 +22,8 @@ from rla.report.curves import run_points
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
 from rla.tracking import CurvePoint, track_run
+
+NOON = 1_767_268_800.0
 
 
 def measure(run: Path, iteration: int, **figures: float) -> None:
@@ -90,6 +93,19 @@ def test_tensorboard_shows_each_point_once_with_its_latest_value(run: Path) -> N
     assert curves["success/training"] == [(1, 0.75), (2, 0.5)]
     assert curves["success/seen"] == [(0, 0.125)] and curves["seconds/rollout"] == [(1, 3.0)]
     assert curves["judge/mu"] == []  # it is not known any more
+
+
+def test_event_files_go_once_they_are_old_and_no_viewer_reads_them(run: Path) -> None:
+    files = run / "tensorboard/iterations"
+    for count in (1, 2, 2):
+        for file in files.glob("*"):
+            os.utime(file, (NOON, NOON))
+        show(run)
+        assert len(list(files.iterdir())) == count
+    show(run)
+    assert len(list(files.iterdir())) == 2  # the oldest went
+    show(run)
+    assert len(list(files.iterdir())) == 3  # the others are young
 
 
 def test_a_viewer_that_follows_forgets_the_points_of_the_call_before(run: Path) -> None:

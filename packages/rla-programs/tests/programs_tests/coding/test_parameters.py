@@ -7,9 +7,11 @@ import pytest
 from rla.config.load import config_digest
 from rla.envs.registry import installed_list, load_config
 from rla.errors import UserError
+from rla.metrics.guards import warned
 from rla.pipeline.plan import packaged_files
 from tests.unit.builders import configured
 from tests.unit.config.published_runs import assert_published
+from tests.unit.metrics.test_guards import FIRST, GOOD
 from tests.unit.rollouts.test_first_replies import judged
 
 
@@ -47,6 +49,26 @@ def test_coding_runs_pay_programs_by_the_given_tests_alone() -> None:
     files = [path for path in packaged_files().values() if "\n  name: coding\n" in path.read_text()]
     weights = {path.name: load_config(path).credit.step_weight for path in files}
     assert weights == {"coding-qwen2.5-7b.yaml": 0.0, "coding-tiny.yaml": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"p_plus": 0.05}, "only 5% of the tests accept right programs"),
+        ({"p_minus": 0.05}, "wrong programs pass 95% of the tests"),
+        ({"mu": 0.9}, "mu is 0.90: right programs pass no more of the tests than wrong ones"),
+    ],
+)
+def test_of_a_reward_model_that_writes_tests_warnings_speak_of_tests(figures: dict[str, float], said: str) -> None:
+    coding = configured("train_rm.max_samples=100", env="coding")
+    (found,) = warned(GOOD | {"ut_accuracy": 0.4} | figures, FIRST, coding)
+    assert found.said == said
+    assert "balanced" not in found.remedy and "votes" not in found.remedy
+
+
+def test_commands_are_advised_only_if_the_environment_offers_them() -> None:
+    (found,) = warned(GOOD | {"rollout_invalid_actions": 900}, FIRST, configured(env="coding"))
+    assert "if the environment offers commands, set policy.reply: text and policy.decoding: admissible" in found.remedy
 
 
 def test_a_reward_model_whose_tests_cannot_be_read() -> None:
