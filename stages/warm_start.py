@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rla.envs.registry import environment
+from rla.pictures.prompts import shows_images
 from rla.pipeline import StageContext, implementation
 from rla.pipeline.origins import origin, policy_of, pool_of
 from rla.store.manifest import digest, read_json
@@ -21,8 +23,19 @@ SECTIONS = {
         *SHARED,
         *("judge.enabled", "judge.server.model", "judge.prompt"),
         *(f"warm_start.{key}" for key in ("reward", "reward_from_policy", "alike", "calibration")),
+        *(f"warm_start.policy.{key}" for key in ("tokens_per_pass", "gradient_checkpointing")),  # inherited
     ),
 }
+
+
+def _view(ctx: StageContext, option: str) -> str:
+    """How a model is shown an episode, with the number of pictures if there are any, and its adapter."""
+    shown = ctx.config.policy if option == "policy" else ctx.config.judge
+    parts = [ctx.config.policy.history] if option == "policy" else []
+    if shows_images(environment(ctx.config.env.name), ctx.config):
+        parts.append(str(shown.images))
+    lora = ctx.config.taught_by_adapter(option)
+    return " ".join([*parts, *([] if lora is None else [lora.adapter])])
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -33,15 +46,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
         files, given = implementation("warm_start.conversations")(ctx)
     summary: dict[str, Any] = {}
     for option in ("policy", "rm"):
-        of_policy, lora = option == "policy", ctx.config.taught_by_adapter(option)
+        of_policy = option == "policy"
         model = policy_of(ctx, f"init-{option}", option)
         if not of_policy and warm.reward_from_policy:
             model = ctx.path("policy")
         inputs = [tasks_folder, model, *(files if of_policy else ())]
-        policy, judge = ctx.config.policy, ctx.config.judge
-        shown = f"{policy.history} {policy.images}" if of_policy else str(judge.images)  # of an episode
-        also = shown if lora is None else f"{shown} {lora.adapter}"
-        made_from = origin(ctx, inputs, sections=SECTIONS[option], also=also)
+        made_from = origin(ctx, inputs, sections=SECTIONS[option], also=_view(ctx, option))
         marker = {"origin": made_from.as_json(), **made_from.named()}
         out = ctx.path(option)
         if not finished_checkpoint(out, marker, overwrite=ctx.overwrite, folders=made_from.folders):

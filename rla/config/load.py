@@ -87,11 +87,13 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
 
-# Dates stay text, and 1e-6 is a number, as in YAML 1.2.
+# Dates stay text, and 1e-6 and 1.5e6 are numbers, as in YAML 1.2.
 AS_TEXT: dict[str | None, Any] = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_scalar}
 _PlainLoader.yaml_constructors = yaml.SafeLoader.yaml_constructors | AS_TEXT
 _PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
 )
 
 

@@ -370,7 +370,8 @@ class GuardsConfig:
 class LaunchConfig:
     """On which processes stages run. Outputs depend on it by rounding alone: it may change within a run."""
 
-    # CPU threads of a stage; 0: as many as the process may use. Lower it if other work shares the machine
+    # CPU threads of a stage; 0: as many as the process may use. Lower it if other work shares the machine. Engines on
+    # Ray take the CPUs that Ray gives them
     threads: int = ranged(0, least=0, most=MOST_PROCESSES)
     # a configuration of `accelerate launch` or a launcher of an installed package; for more than one GPU
     training: str | None = None

@@ -9,9 +9,10 @@ Packages implement some options with functions in the entry-point group `rla.opt
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
-| `warm_start.conversations` | warm-start | `StageContext` | `rla.training.warm_start.GivenExamples` |
+| `warm_start.conversations` | warm-start | `StageContext` | files, function |
 
-`metrics` is the file to write, or None for the default next to the evaluation.
+`metrics` is the file to write, or None for the default next to the evaluation. `warm_start.conversations` returns the
+files that the examples depend on, and a function from a tokenizer and an `SftConfig` to a list of `Example`.
 """
 
 from __future__ import annotations

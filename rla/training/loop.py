@@ -169,7 +169,7 @@ def _stored(
     file, pictures = folder / "sequences.jsonl", folder / "images.zip"
     with ExitStack() as held:
         if ranks.first:
-            for path in (file, pictures, pictures.with_suffix(".tmp")):
+            for path in (file, pictures):
                 held.callback(path.unlink, missing_ok=True)
             stats = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
             if images is not None and stats.pictures:
@@ -199,8 +199,10 @@ class PreparedStage:
 
     def passes(self, indices: Sequence[int]) -> list[list[int]]:
         """The forward passes for these sequences, longest first."""
-        lengths, tokens = self.sequences.stats.lengths, self.compute.tokens_per_batch
-        return micro_batches(lengths, indices, tokens_per_batch=tokens, packed=self.scorer.packs)
+        stats, tokens = self.sequences.stats, self.compute.tokens_per_batch
+        if self.scorer.packs:
+            return micro_batches(stats.lengths, indices, tokens_per_batch=tokens)
+        return micro_batches(stats.longest, indices, tokens_per_batch=tokens, rows=stats.rows)
 
     def collated(self, chosen: Sequence[TrainingSequence]) -> Batch:
         return collate(chosen, device=self.compute.device, packed=self.scorer.packs, vision=self.vision)

@@ -51,16 +51,20 @@ SCALED_LOGITS = ("final_logit_softcapping", *MULTIPLIERS, "logits_soft_cap", "ou
 
 
 def micro_batches(
-    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, packed: bool
+    lengths: Sequence[int], indices: Sequence[int], *, tokens_per_batch: int, rows: Sequence[int] | None = None
 ) -> list[list[int]]:
-    """`indices`, longest first, cut so that their tokens stay within the budget; padded ones count as the longest. A
-    longer sequence is a micro-batch alone.
+    """`indices`, longest first, cut so that their tokens stay within the budget. A longer sequence is a micro-batch
+    alone.
+
+    `rows`: how many padded rows each sequence takes, each as long as the longest of the pass; `lengths` are then those
+    of its longest row. None: the sequences are packed.
     """
 
     def fits(batch: list[int], index: int) -> bool:
         together = (*batch, index)
-        cost = sum(lengths[one] for one in together) if packed else len(together) * lengths[batch[0]]
-        return cost <= tokens_per_batch
+        if rows is None:
+            return sum(lengths[one] for one in together) <= tokens_per_batch
+        return sum(rows[one] for one in together) * lengths[batch[0]] <= tokens_per_batch
 
     return grouped(sorted(indices, key=lambda index: (-lengths[index], index)), fits)
 

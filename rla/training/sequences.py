@@ -353,6 +353,8 @@ class SequenceStats:
     pieces: list[int] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)  # texts, each a padded row if the model cannot pack
+    longest: list[int] = field(default_factory=list)  # tokens of the longest text
     loss_tokens: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)  # in the file, in bytes
 
@@ -392,6 +394,9 @@ def write_sequences(
             stats.tasks.append(one.task)
             for piece in pieces:
                 stats.lengths.append(len(piece.token_ids))
+                texts = [end - start for start, end in piece.branches] or [0]  # beyond the prefix
+                stats.rows.append(len(texts))
+                stats.longest.append(piece.prefix + max(texts))
                 stats.loss_tokens.append(len(piece.positions))
                 stats.places.append(stream.tell())
                 stream.write(_line(piece))

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
@@ -126,8 +126,8 @@ def sft(
                 steps=progress.steps,
                 log_step=log,
                 vision=collator,
-                interrupts=interrupts,
             )
+            trainer.add_callback(_SaveWhenInterrupted(interrupts))
             trainer.train(resume_from_checkpoint=progress.checkpoint)
             if interrupts.asked:
                 progress.save()
@@ -217,7 +217,7 @@ class _Progress:
 
 class WeightedTrainer(SFTTrainer):
     """`SFTTrainer` with a weight per token. It appends loss, accuracy (on tokens of full weight) and tokens of every
-    optimizer step to `steps`, and ends with a checkpoint after the step in which Ctrl-C was pressed.
+    optimizer step to `steps`.
 
     A batch is a list of passes (`Collator`). Their losses share the sum of weights of the whole batch, so an update is
     the same however it is divided.
@@ -232,7 +232,6 @@ class WeightedTrainer(SFTTrainer):
         steps: list[Row],
         log_step: Callable[[Row], None] | None,
         vision: VisionCollator | None,
-        interrupts: DeferredInterrupts,
         **arguments: Any,
     ) -> None:
         packs = packing and enable_packing(model)
@@ -240,7 +239,7 @@ class WeightedTrainer(SFTTrainer):
         enable_branches(model)
         self.remove_callback(PrinterCallback)
         self.whole, self.vision = model, vision
-        self.steps, self._log_step, self._interrupts = steps, log_step, interrupts
+        self.steps, self._log_step = steps, log_step
         self._counts: list[Tensor] = []  # of each pass of an update: right tokens, tokens of full weight
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -258,8 +257,6 @@ class WeightedTrainer(SFTTrainer):
         self.steps.append(step)
         if self._log_step is not None:
             self._log_step(step)
-        if self._interrupts.asked:
-            self.control.should_save = self.control.should_training_stop = True
         return loss
 
     def compute_loss(
@@ -296,6 +293,17 @@ class WeightedTrainer(SFTTrainer):
         full = weights == 1
         self._counts.append(torch.stack([(is_top1 * full).sum(), full.sum()]))
         return cast("Tensor", -(log_probs * weights).sum() / inputs["total"])
+
+
+class _SaveWhenInterrupted(TrainerCallback):
+    """Ends the training with a checkpoint after the optimizer step during which Ctrl-C was pressed."""
+
+    def __init__(self, interrupts: DeferredInterrupts) -> None:
+        self.interrupts = interrupts
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.interrupts.asked:
+            control.should_save = control.should_training_stop = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

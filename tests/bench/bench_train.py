@@ -39,7 +39,8 @@ def gradient(scorer: TokenScorer, sequences: Sequence[TrainingSequence]) -> int:
     """Leave the gradient of the token-mean loss in the model; the tokens that were computed, padding included."""
     total, computed = sum(len(one.positions) for one in sequences), 0
     lengths = [len(one.token_ids) for one in sequences]
-    for part in micro_batches(lengths, range(len(sequences)), tokens_per_batch=TOKENS, packed=scorer.packs):
+    rows = None if scorer.packs else [1] * len(sequences)  # no sequence has branches
+    for part in micro_batches(lengths, range(len(sequences)), tokens_per_batch=TOKENS, rows=rows):
         batch = collate([sequences[index] for index in part], device=CPU, packed=scorer.packs)
         logp, _ = scorer(batch)
         inputs = LossInputs(

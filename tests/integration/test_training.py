@@ -498,11 +498,10 @@ def test_a_second_training_goes_on_from_the_first(start: Path, tmp_path: Path) -
     from rla.training.sft import sft
 
     first, second = (counting_examples(), SftConfig(steps=3, lr=1e-2)), (counting_examples()[:9], SftConfig(steps=2))
-    known = {"seed": 3, "threads": 1}
-    metrics = sft(model_folder=start, out=tmp_path / "a", rounds=[first, second], **known)
+    metrics = sft(model_folder=start, out=tmp_path / "a", rounds=[first, second], seed=3)
     assert (metrics["steps"], metrics["examples"]) == (5, 59)
-    sft(model_folder=start, out=tmp_path / "b", rounds=[first], **known)
-    sft(model_folder=tmp_path / "b", out=tmp_path / "c", rounds=[second], **known)
+    sft(model_folder=start, out=tmp_path / "b", rounds=[first], seed=3)
+    sft(model_folder=tmp_path / "b", out=tmp_path / "c", rounds=[second], seed=3)
     weights = "model/model.safetensors/model.norm.weight"
     apart = [tensors(tmp_path / name)[weights] for name in ("a", "b", "c")]
     assert torch.equal(apart[0], apart[2]) and not torch.equal(apart[0], apart[1])

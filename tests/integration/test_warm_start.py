@@ -24,7 +24,7 @@ SMALL = PARAMS.replace(
   alike: 2
   policy: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.1}
   reward: {examples: 4, steps: 2, batch_size: 2, lr: 1.0e-3, noise: 0.0}
-  calibration: {examples: 2, steps: 1, batch_size: 2, lr: 1.0e-4, noise: 0.0}""",
+  calibration: {examples: 2, steps: 1, lr: 1.0e-4}""",
 )
 
 

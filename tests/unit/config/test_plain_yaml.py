@@ -68,4 +68,7 @@ def test_plain_yaml_is_what_pyyaml_reads() -> None:
     text = "a: &a {b: [1, 2.5, true, null, ~, 'x'], c: 1.0e-6}\nd: *a\ne: {<<: *a, c: 2}\n"
     assert plain_data(text) == yaml.safe_load(text)
     assert plain_data("") is None
-    assert plain_data("[1e-6, -2E3, 1e5x]") == [1e-6, -2e3, "1e5x"]  # numbers of YAML 1.2, which PyYAML reads as text
+    # Numbers of YAML 1.2, which PyYAML reads as text.
+    numbers, texts = "[1e-6, -2E3, 1.5e6, +2.e3, .5e3, -.5E-3]", ["1e5x", "1.e", ".e3", "1.5e6.0", "e3"]
+    assert plain_data(numbers) == [1e-6, -2e3, 1.5e6, 2e3, 500.0, -0.0005]
+    assert plain_data(f"[{', '.join(texts)}]") == texts

@@ -30,19 +30,24 @@ def test_order_depends_on_the_seed_and_on_the_epoch() -> None:
 
 def test_micro_batches_are_sorted_by_length_and_a_long_one_stands_alone() -> None:
     lengths = [10, 4, 100, 10, 5]
-    assert micro_batches(lengths, range(5), tokens_per_batch=24, packed=True) == [[2], [0, 3], [4, 1]]
-    assert micro_batches(lengths, range(5), tokens_per_batch=24, packed=False) == [[2], [0, 3], [4, 1]]
-    assert micro_batches(lengths, range(5), tokens_per_batch=29, packed=True) == [[2], [0, 3, 4, 1]]
-    assert micro_batches(lengths, range(5), tokens_per_batch=29, packed=False) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=24) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=24, rows=[1] * 5) == [[2], [0, 3], [4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=29) == [[2], [0, 3, 4, 1]]
+    assert micro_batches(lengths, range(5), tokens_per_batch=29, rows=[1] * 5) == [[2], [0, 3], [4, 1]]
 
 
-@given(lengths=st.lists(st.integers(1, 60), max_size=30), budget=st.integers(1, 200), packed=st.booleans())
-def test_micro_batches_keep_the_budget(lengths: list[int], budget: int, packed: bool) -> None:
-    batches = micro_batches(lengths, range(len(lengths)), tokens_per_batch=budget, packed=packed)
-    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+SIZES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 5)), max_size=30)  # tokens, rows
+
+
+@given(sizes=SIZES, budget=st.integers(1, 300), packed=st.booleans())
+def test_micro_batches_keep_the_budget(sizes: list[tuple[int, int]], budget: int, packed: bool) -> None:
+    lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
+    batches = micro_batches(lengths, range(len(sizes)), tokens_per_batch=budget, rows=None if packed else rows)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(sizes)))
     for batch in batches:
-        sizes = [lengths[index] for index in batch]
-        assert len(batch) == 1 or (sum(sizes) if packed else len(batch) * max(sizes)) <= budget
+        longest = max(lengths[index] for index in batch)
+        padded = sum(rows[index] for index in batch) * longest
+        assert len(batch) == 1 or (sum(lengths[index] for index in batch) if packed else padded) <= budget
 
 
 def test_padded_rows_hold_a_branch_each_behind_the_prompt() -> None:

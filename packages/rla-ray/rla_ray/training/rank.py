@@ -76,6 +76,10 @@ def run_rank(order: RankOrder) -> None:
     for folder in order.reads:
         if not folder.exists():
             raise UserError(f"{folder}: not there on {here}; {SHARED}")
+    if threads := order.ctx.config.launch.threads:
+        import torch  # here, because the driver imports this module
+
+        torch.set_num_threads(threads)  # Ray has set the number of CPUs that it reserved
     order.board.put((USED_DEVICES, devices_of_ray_worker(), {}))
     progress = ReportedProgress(order.board if rank() == 0 else None)
     import_module(order.ctx.spec.module).run(replace(order.ctx, progress=progress))

@@ -24,7 +24,6 @@ env: {name: sums, max_steps: 4}
 tasks: {train_scenes: 5, test_scenes: 1}
 model: {hidden_size: 32, layers: 1, heads: 2, intermediate_size: 32, context: 256}
 launch: {threads: 1}
-launch: {threads: 1}
 policy: {reply: text, history: full}
 adaptation: {enabled: false}
 judge: {enabled: false}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from rla_ray.crew import Crew, crew_of_rest, first_crew
+from rla_ray.training import rank
 from rla_ray.training.rank import RankOrder, ReportedProgress, run_rank
 
 from rla.config.sections import LaunchConfig
@@ -109,6 +113,29 @@ def test_a_node_that_cannot_train_says_why(
     monkeypatch.setenv("RLA_LAUNCHED", "1")  # so that it is unset afterwards
     with pytest.raises(UserError, match=message):
         run_rank(order(tmp_path, **changed))
+
+
+def test_a_rank_has_the_threads_of_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLA_LAUNCHED", "1")  # so that it is unset afterwards
+    monkeypatch.setattr(rank, "devices_of_ray_worker", list)
+    stage = SimpleNamespace(run=lambda ctx: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(rank, "import_module", lambda name: stage)
+
+    @dataclass
+    class Context:
+        spec: Any
+        config: Any
+        progress: Any = None
+
+    ctx = Context(spec=SimpleNamespace(module="stage"), config=configured("launch.threads=3"))
+    before = torch.get_num_threads()
+    try:
+        run_rank(replace(order(tmp_path), ctx=ctx, board=SimpleNamespace(put=print)))  # type: ignore[arg-type]
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3]
 
 
 def test_the_first_rank_alone_reports() -> None:
