@@ -213,6 +213,7 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
     with ExitStack() as held:
         try:
             descriptor = held.enter_context(_locked_file(path, lock))
+            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
             os.truncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         except BlockingIOError:
@@ -220,10 +221,8 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
             with suppress(OSError):
                 holder = path.read_text()[:200] or holder
             raise UserError(f"{place}: another call is writing it ({holder}); wait for its end, or end it") from None
-        except OSError:  # read-only, or without locks: the call itself names the file that it cannot write
+        except OSError:  # read-only, full, or without locks: the call itself names the file that it cannot write
             pass
-        else:
-            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
         try:
             yield
         finally:
@@ -288,8 +287,13 @@ def bring_back(place: Path) -> None:
 
 
 def settle(place: Path) -> None:
-    """End the replacing that a killed call has begun: the old folder comes back, or goes if the new one is there."""
+    """End the replacing that a killed call has begun: the old folder comes back, or goes if the new one is there.
+
+    Raises UserError if it cannot come back.
+    """
     bring_back(place)
+    if os.path.lexists(_old(place)) and not os.path.lexists(place):
+        raise UserError(f"{place}: cannot be moved back from {_old(place).name}, its only copy; move it, and call again")
     partial = _temporary(place)
     if os.path.lexists(partial):
         _remove_folder(partial)

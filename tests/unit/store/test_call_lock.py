@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,3 +85,13 @@ def test_an_output_that_cannot_be_locked_is_left_to_the_call(tmp_path: Path) -> 
         pass
     with pytest.raises(ZeroDivisionError), lock_outputs([tmp_path / "x"]):
         raise ZeroDivisionError
+
+
+def test_a_full_disk_leaves_no_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with lock_outputs([tmp_path / "x"]):
+        pass
+    assert list(tmp_path.iterdir()) == []
