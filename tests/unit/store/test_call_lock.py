@@ -66,6 +66,16 @@ def test_slices_work_side_by_side_but_each_only_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_slices_of_another_number_are_refused_while_one_is_at_work(tmp_path: Path) -> None:
+    for index in (0, 1):  # the call that starts all slices, and a slice
+        with held(tmp_path / "x", slice_of(index)):
+            assert all(refused(tmp_path / "x", slice_of(each, 3)) for each in range(4))
+            assert not refused(tmp_path / "x-1", slice_of(1, 3))
+    (tmp_path / ".x-1-of-4.lock").touch()  # left by a call that was killed
+    assert not refused(tmp_path / "x", slice_of(1, 3))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_same_folder_by_another_name_has_the_same_lock(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
