@@ -399,7 +399,9 @@ class ShardWriter:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a shard is complete, and no call has begun to replace it. Removes the record of its start if a kill has left it."""
+    """Whether a shard is complete and no call has begun to replace it. Removes the record of its start if a killed call
+    has left that.
+    """
     if not is_complete(folder):
         return False
     done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
