@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LAUNCHED = "RLA_LAUNCHED"  # environment variable of the processes of `launch.training`
 CORES = "RLA_CORES"  # environment variable: the share of the machine's cores that a process may use
 WATCH = "RLA_END_WITH_STDIN"  # environment variable of workers
+WORKER = "RLA_WORKER"  # environment variable of the slices that a call has started
 ON_GPUS = ("vllm", "transformers")
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 WORKER_PATIENCE = 20.0  # seconds after an interrupt in which a worker may close its engine
@@ -185,7 +186,7 @@ def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> su
 
 def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:
     """The environment of a worker: its GPUs and its share of the CPU threads."""
-    own = os.environ | {WATCH: "1"}
+    own = os.environ | {WATCH: "1", WORKER: "1"}
     own.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // workers)))
     if gpus:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

@@ -363,7 +363,10 @@ def stamps_of(ctx: StageContext) -> Stamps:
     found = {}
     for path in (ctx.path(option) for option, _ in ctx.spec.writes):
         if path.exists():
-            files = [file for file in path.iterdir() if file.name != STARTED] if path.is_dir() else [path]
+            # Hidden files are temporary: another slice may rename one before `lstat`.
+            files = (
+                [one for one in path.iterdir() if not one.name.startswith((".", STARTED))] if path.is_dir() else [path]
+            )
             stats = [(file.name, file.lstat()) for file in files if not file.is_dir()]
             found[path] = frozenset((name, stat.st_ino, stat.st_mtime_ns) for name, stat in stats)
     return found

@@ -301,16 +301,9 @@ def model_digest(folder: Path) -> str:
     return joint_digest(model_records(folder) or record_files(folder))
 
 
-def verify_model(
-    model: Path | str,
-    parts: Collection[str] = (MODEL, ADAPTER),
-    *,
-    weights: bool = True,
-    share: tuple[int, int] = (0, 1),
-) -> None:
+def verify_model(model: Path | str, parts: Collection[str] = (MODEL, ADAPTER), *, weights: bool = True) -> None:
     """Raises UserError if a file of a model changed: of these parts of its checkpoint and the base of its adapter, or
-    of a plain folder. Without `weights`, only configuration and tokenizer count. `share` (rank, world): of the files,
-    each rank digests its own.
+    of a plain folder. Without `weights`, only configuration and tokenizer count.
     """
     checkpoint, base = _checkpoint_around(model), base_of(model)
 
@@ -319,9 +312,9 @@ def verify_model(
 
     if checkpoint is not None:
         records, remedy = _checkpoint_records(checkpoint), _train_again(checkpoint)
-        verify_recorded(checkpoint, records, remedy=remedy, wanted=wanted, share=share)
+        verify_recorded(checkpoint, records, remedy=remedy, wanted=wanted)
     elif (found := model_records(model)) is not None:
-        verify_recorded(Path(model), found, remedy=REMAKE, wanted=wanted, share=share)
+        verify_recorded(Path(model), found, remedy=REMAKE, wanted=wanted)
     if checkpoint is not None and base is not None and weights:
         own, remedy = base.files.__contains__, f"{checkpoint} {OVER}"
-        verify_recorded(base.folder, base.files, remedy=remedy, wanted=own, share=share)
+        verify_recorded(base.folder, base.files, remedy=remedy, wanted=own)

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +26,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import ORIGIN, base_of, verify_model
-from rla.models.load import PATTERNS, hub_snapshot, write_merged
+from rla.models.load import hub_snapshot, write_merged
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.manifest import KEY, PARAMETERS, read_json, read_records, record_files, sealed, unlike_text
 
@@ -52,6 +53,11 @@ CHAT_TEMPLATE = (
 PIECES = r"\n *|(?<![0-9])[0-9]{1,2}(?![0-9])|[0-9]| ?[\p{L}_]+| ?[^\s\p{L}0-9_]+| +|\s"
 LARGEST = 2048  # pieces that get a token
 OFTEN = 24  # occurrences that a piece needs: what was drawn at random stays letters
+MODEL_FILES = (  # of a model folder: weights, tokenizer, processor
+    *(ORIGIN, "config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "chat_template.jinja"),
+    *("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
+)
 
 
 class OwnModel(Protocol):
@@ -90,7 +96,9 @@ def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path],
 
 
 def _recorded_file(folder: Path) -> Callable[[Path], bool]:
-    """Whether a path below `folder` is one that it records or, if its record is damaged, a file of a model."""
+    """Whether a path below `folder` is one that it records or, if its record is damaged, has the name of a model's file
+    or is a link.
+    """
     recorded = None
     with suppress(UserError):
         recorded = read_records(folder / ORIGIN)
@@ -98,7 +106,8 @@ def _recorded_file(folder: Path) -> Callable[[Path], bool]:
     def ours(path: Path) -> bool:
         if recorded is not None:
             return path.as_posix() in (ORIGIN, *recorded)
-        return (folder / path).is_symlink() or any(path.match(pattern) for pattern in PATTERNS)
+        known = any(fnmatch(path.name, name) for name in MODEL_FILES)
+        return len(path.parts) == 1 and (known or (folder / path).is_symlink())
 
     return ours
 

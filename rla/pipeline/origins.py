@@ -10,6 +10,7 @@ workers on this machine.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -20,7 +21,7 @@ from rla.config import config_digest, effective_parameters, resolved
 from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.pipeline import StageContext, StageSpec, called_again
-from rla.processes import run_workers, workers_of
+from rla.processes import WORKER, run_workers, workers_of
 from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.manifest import (
@@ -29,14 +30,13 @@ from rla.store.manifest import (
     STARTED,
     Origin,
     digest,
-    is_complete,
     optional_record,
     run_config_path,
     slice_manifests,
     write_run_config,
 )
 from rla.store.reading import read_manifest, read_rows
-from rla.store.shards import ShardWriter
+from rla.store.shards import ShardWriter, is_finished
 
 ORIGIN = ("config_digest", "input_digests", "seed")
 
@@ -154,7 +154,7 @@ def _make_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
     other parameters, such as a data set.
     """
     begun = folder.exists()
-    if is_complete(folder) and not (folder / STARTED).exists():
+    if is_finished(folder):
         return
     try:
         ensure(ctx, "make-tasks", split=split)
@@ -193,7 +193,7 @@ def slice_of(ctx: StageContext) -> Slice:
     if text is not None and workers is not None:
         raise UserError("--slice is a share of the work, --workers divides all of it; give one of them")
     if text is not None:
-        return Slice.parse(text)
+        return replace(Slice.parse(text), started=WORKER in os.environ)
     count = workers_of(ctx.config.generator) if workers is None else int(workers)
     return Slice(index=0, count=count) if count > 1 else WHOLE
 

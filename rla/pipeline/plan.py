@@ -468,7 +468,7 @@ def begin_folder(
 
 def recipe_call(params: Path) -> str:
     """The `rla run` that the comment at the top of a params file recommends, without its `--params`."""
-    found = RECIPE_CALL.search(params.read_text())
+    found = RECIPE_CALL.search(params.read_text(errors="replace"))  # its reader names what is not UTF-8
     return f"rla run{found[1] if found else ''}"
 
 

@@ -4,7 +4,7 @@ A call holds the lock of each of its outputs: `.<name>.lock` next to it, a POSIX
 lock when the process dies, however it dies, and child processes do not inherit it. A second call is refused.
 
 Slice i of n takes the groups whose index leaves i - 1 when divided by n. Slices share the lock of the folder, and each
-has one of its own.
+has one of its own. While one of them is at work, slices of another n are refused, because they would share its groups.
 
 A file or folder that is being made is `.<name>.tmp`. A folder that is being replaced is `.<name>.old` until the new one
 has its name, and `.<name>.tmp` while its files are removed: a kill leaves no half of a folder that could be read. Only
@@ -22,7 +22,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +147,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Slice `index` of `count`. Index 0 stands for the call that starts all of them and plays nothing itself."""
+    """Slice `index` of `count`. Index 0 stands for the call that starts all of them and plays nothing itself.
+
+    `started`: by that call.
+    """
 
     index: int = 1
     count: int = 1
+    started: bool = field(default=False, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Slice:
@@ -167,6 +171,11 @@ class Slice:
     def tag(self) -> str:
         """Distinguishes this slice's files from other slices'; empty for an undivided call."""
         return "" if self.count == 1 else f"-{self.index}-of-{self.count}"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the call may replace a shard: no other call writes to the folder, or the one that started it may."""
+        return self.count == 1 or self.index == 0 or self.started
 
     def takes(self, group: int) -> bool:
         """Whether the group belongs to this slice's share; shares differ by one group at most."""
@@ -196,7 +205,19 @@ def lock_outputs(places: Sequence[Path], part: Slice = WHOLE, *, wait: bool = Fa
             held.enter_context(_locked(place, "", shared if wait else shared | fcntl.LOCK_NB))
             if part.count > 1:
                 held.enter_context(_locked(place, part.tag, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                for tag in _tags_of_others(place, part):  # after the own one, so that one of two calls sees the other
+                    with _locked(place, tag, fcntl.LOCK_SH | fcntl.LOCK_NB):
+                        pass
         yield
+
+
+def _tags_of_others(place: Path, part: Slice) -> list[str]:
+    """The tags of lock files of slices that divide `place` by another number. A killed call may have left them."""
+    name = re.compile(rf"\.{re.escape(place.name)}(-\d+-of-(\d+))\.lock")
+    with suppress(OSError):
+        found = map(name.fullmatch, os.listdir(place.parent))
+        return [one[1] for one in found if one is not None and int(one[2]) != part.count]
+    return []
 
 
 @contextmanager
@@ -213,6 +234,7 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
     with ExitStack() as held:
         try:
             descriptor = held.enter_context(_locked_file(path, lock))
+            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
             os.truncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         except BlockingIOError:
@@ -220,10 +242,8 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
             with suppress(OSError):
                 holder = path.read_text()[:200] or holder
             raise UserError(f"{place}: another call is writing it ({holder}); wait for its end, or end it") from None
-        except OSError:  # read-only, or without locks: the call itself names the file that it cannot write
+        except OSError:  # read-only, full, or without locks: the call itself names the file that it cannot write
             pass
-        else:
-            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
         try:
             yield
         finally:
@@ -288,8 +308,15 @@ def bring_back(place: Path) -> None:
 
 
 def settle(place: Path) -> None:
-    """End the replacing that a killed call has begun: the old folder comes back, or goes if the new one is there."""
+    """End the replacing that a killed call has begun: the old folder comes back, or goes if the new one is there.
+
+    Raises UserError if it cannot come back.
+    """
     bring_back(place)
+    if os.path.lexists(_old(place)) and not os.path.lexists(place):
+        raise UserError(
+            f"{place}: cannot be moved back from {_old(place).name}, its only copy; move it, and call again"
+        )
     partial = _temporary(place)
     if os.path.lexists(partial):
         _remove_folder(partial)

@@ -371,19 +371,11 @@ _THREADS = 16  # at most: few file systems read faster than so many cores digest
 Records = Mapping[str, Mapping[str, Any]]  # path below the folder -> bytes and sha256
 
 
-def record_files(
-    folder: Path, *, known: Records | None = None, share: tuple[int, int] = (0, 1)
-) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of all files below `folder`, in order. Entries of `known` are taken over: links to those files.
-
-    `share` (rank, world): only every world-th file, because other ranks record the others.
-    """
-    names = _names(folder)
-    found = {name: dict(known[name]) for name in names if known and name in known}
-    sizes = {name: (folder / name).stat().st_size for name in names if name not in found}
-    digests = _share_of_digests(folder, sizes, share)
-    found |= {name: {"bytes": sizes[name], "sha256": one} for name, one in digests.items()}
-    return {name: found[name] for name in names if name in found}
+def record_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of all files below `folder`, in order."""
+    sizes = {name: (folder / name).stat().st_size for name in _names(folder)}
+    digests = _digests(folder, sizes)
+    return {name: {"bytes": size, "sha256": digests[name]} for name, size in sizes.items()}
 
 
 def joint_digest(records: Records) -> str:
@@ -420,12 +412,8 @@ def verify_recorded(
     *,
     remedy: str,
     wanted: Callable[[str], bool] = lambda name: True,
-    share: tuple[int, int] = (0, 1),
 ) -> None:
-    """UserError if a file whose path is `wanted` differs from its record, is missing, or was never recorded.
-
-    `share` (rank, world): only every world-th file is digested, because other ranks take the others.
-    """
+    """UserError if a file whose path is `wanted` differs from its record, is missing, or was never recorded."""
     expected = {name: one for name, one in records.items() if wanted(name)}
     for name in sorted(expected.keys() | {name for name in _names(folder) if wanted(name)}):
         path = folder / name
@@ -436,7 +424,7 @@ def verify_recorded(
         if path.stat().st_size != expected[name]["bytes"]:
             raise UserError(f"{path}: changed since it was written (it has another size); {remedy}")
     sizes = {name: one["bytes"] for name, one in expected.items()}
-    for name, found in _share_of_digests(folder, sizes, share).items():
+    for name, found in _digests(folder, sizes).items():
         if found != expected[name]["sha256"]:
             raise UserError(f"{folder / name}: changed since it was written (it has another SHA-256); {remedy}")
 
@@ -446,10 +434,9 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
 
 
-def _share_of_digests(folder: Path, sizes: Mapping[str, int], share: tuple[int, int]) -> dict[str, str]:
-    """SHA-256 of the files of this rank, dealt out by falling size so that shares are alike."""
-    rank, world = share
-    names = sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)[rank::world]
+def _digests(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
+    """SHA-256 of each file, the largest first so that threads end together."""
+    names = sorted(sizes, key=lambda name: (sizes[name], name), reverse=True)
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         return dict(zip(names, pool.map(file_digest, (folder / name for name in names)), strict=True))
 

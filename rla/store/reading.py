@@ -300,7 +300,7 @@ def part_rows(
 
 DEEPEST = 200  # levels of a payload
 TASK_FIELDS = tuple(entry.name for entry in fields(Task))
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[\[{\]}]', re.DOTALL)  # of JSON: a text as a whole, or a bracket
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{\]}]', re.DOTALL)  # of JSON: a text as a whole, or a bracket
 
 
 def read_tasks(folder: Path, kind: str = "tasks") -> list[Task]:

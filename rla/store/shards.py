@@ -50,6 +50,7 @@ from rla.store.manifest import (
     UnreadableFile,
     checked_manifest,
     file_digest,
+    is_complete,
     optional_json,
     optional_record,
     read_regular,
@@ -149,13 +150,14 @@ class ShardWriter:
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
-        self._overwrite, self._tell, self._begun = overwrite, tell, False
+        self._overwrite, self._tell, self._begun, self._stale = overwrite, tell, False, False
         self._entries: dict[int, dict[str, Any]] = {}  # of the manifest, by group
         self._unsound: list[Path] = []  # parts that are damaged or of another origin
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
         with lock_folder(folder) if folder.exists() else nullcontext():
-            self.complete = self._state() is _State.COMPLETE
+            state = self._state()
+            self.complete, self._stale = state is _State.COMPLETE, state is _State.STALE
             if self.complete:
                 self._tidy()
             else:
@@ -173,9 +175,14 @@ class ShardWriter:
             return self._own_state()
         except UnreadableFile:
             raise
-        except UserError:
+        except UserError as error:
             if not self._overwrite:
                 raise
+            if not self.slice.replaces:
+                raise UserError(
+                    f"{error}; and a slice does not replace a folder that others may be writing to: remove it, then "
+                    "call the slices without --overwrite"
+                ) from None
         refuse_others(self.folder, _foreign_files(self.folder))
         return _State.STALE
 
@@ -250,6 +257,8 @@ class ShardWriter:
             raise unwritable(self.folder, error) from None
         with lock_folder(self.folder):
             state = self._state()
+            if (state is _State.COMPLETE and not self.complete) or (state is _State.STALE and not self._stale):
+                raise self._lost()
             if state is not _State.BEGUN:  # first, so that a full disk costs nothing
                 write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})
             if self.complete:
@@ -264,6 +273,19 @@ class ShardWriter:
                         remove_file(path)
                 remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
         self._begun, self.complete = True, False
+
+    def _lost(self) -> UserError:
+        return UserError(f"{self.folder}: another call has completed or replaced it meanwhile; call this one again")
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """`lock_folder`. Raises UserError if the folder is no longer this call's, as `begin` has made it."""
+        self.begin()
+        with lock_folder(self.folder):
+            started = optional_record(self.folder, STARTED)
+            if started is None or not self._is_own(started[1]) or (self.folder / MANIFEST).exists():
+                raise self._lost()
+            yield
 
     def _remove_unsound(self) -> None:
         foreign = 0
@@ -292,13 +314,7 @@ class ShardWriter:
             write_part(temporary, table, origin=self._digest, group=index)
             entry.update(part_entry(temporary, name=path.name))
 
-        @contextmanager
-        def named() -> Iterator[None]:
-            self.begin()  # the part is on disk: a full disk has cost nothing
-            with lock_folder(self.folder):
-                yield
-
-        write_atomic(path, write, around=named)
+        write_atomic(path, write, around=self._held)  # the part is on disk by then: a full disk has cost nothing
         self._entries[index] = entry
 
     def part(self, index: int) -> Path:
@@ -340,12 +356,13 @@ class ShardWriter:
             "parts": parts,
             "versions": {"rla": __version__, "pyarrow": pa.__version__},
         }
-        if self.slice.count == 1:
-            self._complete(manifest, check)
-        else:
-            write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
-            if joins:
-                self.join(check)
+        with self._held():
+            if self.slice.count == 1:
+                self._complete(manifest, check)
+            else:
+                write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
+        if self.slice.count > 1 and joins:
+            self.join(check)
 
     def join(self, check: Check = lambda counts: None) -> None:
         """Complete the shard if all slices have written their manifests."""
@@ -379,6 +396,21 @@ class ShardWriter:
             if _LEFT.fullmatch(path.name):
                 with suppress(UserError):
                     remove_file(path)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a shard is complete and no call has begun to replace it. Removes the record of its start if a killed call
+    has left that.
+    """
+    if not is_complete(folder):
+        return False
+    done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
+    keys = ("kind", "schema_version", "config_digest", "input_digests", "seed")
+    if done and begun and any(done[1].get(key) != begun[1].get(key) for key in keys):
+        return False
+    with suppress(UserError):  # a folder that may only be read
+        remove_file(folder / STARTED)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

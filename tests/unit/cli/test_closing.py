@@ -52,6 +52,15 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOOP, raising=False)
 
 
+def test_a_temporary_file_that_another_slice_renames_meanwhile_is_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished_run(tmp_path, 1)
+    listed, gone = Path.iterdir, artifact(run, "trajectories", 1) / ".part-00000.parquet.tmp"
+    monkeypatch.setattr(Path, "iterdir", lambda folder: [*listed(folder), *([gone] if folder == gone.parent else [])])
+    assert Account("rollout", run, iteration=1).before
+
+
 def test_it_names_what_was_read_and_made_as_it_lies_in_the_run(tmp_path: Path) -> None:
     run = finished_run(tmp_path, 1)
     for name in ("trajectories", "scores", "policy_rewards"):

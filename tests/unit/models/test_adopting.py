@@ -162,6 +162,18 @@ def test_a_model_with_a_damaged_record_is_replaced_but_never_a_file_of_somebody_
     assert kept(tmp_path / "policy", MADE)
 
 
+@pytest.mark.parametrize("name", ["notes/mine.json", "mine.txt", "notes/config.json"])
+def test_beside_a_damaged_record_a_file_of_another_name_is_somebody_elses(name: str, tmp_path: Path) -> None:
+    source(tmp_path / "source")
+    made(tmp_path / "policy", MADE)
+    (tmp_path / "policy/.origin.json").write_text("{")
+    (tmp_path / "policy" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "policy" / name).write_text("years of work")
+    with pytest.raises(UserError, match="holds what rla did not write"):
+        made(tmp_path / "policy", MADE, overwrite=True)
+    assert (tmp_path / "policy" / name).is_file()
+
+
 @pytest.mark.parametrize("source", ["./missing", "/no/such/folder", "a/b/c", "models/missing"])
 def test_a_path_that_is_no_folder_is_not_looked_for_on_the_hub(source: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^model\.reward: {source} is not a folder; give"):

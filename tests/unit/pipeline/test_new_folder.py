@@ -69,6 +69,11 @@ def test_the_call_that_a_recipe_recommends_is_kept(
     assert 5 in plan["evaluations"] or name == "alfworld-tiny"
 
 
+def test_a_params_file_in_another_encoding_still_has_its_call(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes("# für mich\n# rla run --iterations 3\n".encode("latin-1"))
+    assert recipe_call(tmp_path / "params.yaml") == "rla run --iterations 3"
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_folder_that_has_such_a_file_is_left_as_it_is(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text("mine")

@@ -11,7 +11,7 @@ from rla.errors import UserError
 from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
 from rla.store.layout import artifact, made_together
 from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_record
-from rla.store.shards import Origin, Output, write_shard, write_shards
+from rla.store.shards import Origin, Output, ShardWriter, is_finished, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 
 OLD, NEW = (Origin(config=name, inputs={"0": "same"}, seed=0) for name in ("old", "new"))
@@ -130,3 +130,13 @@ def alike_or_refused(run: Path) -> set[str]:
                 assert mixed and "belongs to it, and was made or begun with other parameters" in str(error)
     assert not (mixed and read)
     return read
+
+
+def test_the_record_of_the_start_that_a_kill_has_left_does_not_hold_up_a_complete_pool(tmp_path: Path) -> None:
+    for name, origin in (("pool", NEW), ("other", OLD)):
+        ShardWriter(tmp_path / name, "tasks", origin).begin()
+        start = (tmp_path / name / STARTED).read_bytes()
+        assert not is_finished(tmp_path / name)
+        write_shard(tmp_path / name, "tasks", [task("t1").row()], origin)
+        (tmp_path / "pool" / STARTED).write_bytes(start)
+        assert is_finished(tmp_path / "pool") == (name == "pool")  # the other call has begun to replace it

@@ -43,6 +43,11 @@ def slice_of_two(index: int) -> Slice:
     return Slice(index=index, count=2)
 
 
+def worker_of_two(index: int) -> Slice:
+    """The slice, as the call that divides the work starts it."""
+    return Slice(index=index, count=2, started=True)
+
+
 def flip(path: Path, position: int, bit: int = 0) -> None:
     """Turn one bit of a file; `position` counts around."""
     content = bytearray(path.read_bytes())

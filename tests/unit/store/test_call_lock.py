@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +66,16 @@ def test_slices_work_side_by_side_but_each_only_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_slices_of_another_number_are_refused_while_one_is_at_work(tmp_path: Path) -> None:
+    for index in (0, 1):  # the call that starts all slices, and a slice
+        with held(tmp_path / "x", slice_of(index)):
+            assert all(refused(tmp_path / "x", slice_of(each, 3)) for each in range(4))
+            assert not refused(tmp_path / "x-1", slice_of(1, 3))
+    (tmp_path / ".x-1-of-4.lock").touch()  # left by a call that was killed
+    assert not refused(tmp_path / "x", slice_of(1, 3))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_same_folder_by_another_name_has_the_same_lock(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -83,3 +95,13 @@ def test_an_output_that_cannot_be_locked_is_left_to_the_call(tmp_path: Path) -> 
         pass
     with pytest.raises(ZeroDivisionError), lock_outputs([tmp_path / "x"]):
         raise ZeroDivisionError
+
+
+def test_a_full_disk_leaves_no_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with lock_outputs([tmp_path / "x"]):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -188,6 +188,7 @@ def test_what_environments_write_is_not_too_deep() -> None:
     assert nested_too_deeply("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
     assert not nested_too_deeply(json.dumps([{"a": [1]}] * 10_000))
     assert not nested_too_deeply(json.dumps(["[" * 1000, '"[' * 1000]))  # brackets in a text
+    assert not nested_too_deeply('"' + '\\"' * 200_000 + "\\")
     assert not nested_too_deeply('"' + '\\"' * 200_000)  # not JSON, as its environment says: nothing is searched twice
 
 

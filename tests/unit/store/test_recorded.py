@@ -18,12 +18,6 @@ def two_files(folder: Path) -> Path:
     return folder
 
 
-def test_ranks_record_all_files_between_them(tmp_path: Path) -> None:
-    whole = record_files(two_files(tmp_path))
-    shares = [record_files(tmp_path, share=(rank, 3)) for rank in range(3)]
-    assert sorted(map(len, shares)) == [0, 1, 1] and shares[0] | shares[1] | shares[2] == whole
-
-
 def test_a_record_holds_sizes_and_digests(tmp_path: Path) -> None:
     records = record_files(two_files(tmp_path))
     assert records["model/config.json"] == {
@@ -38,12 +32,6 @@ def test_the_digest_of_all_is_that_of_names_and_digests(tmp_path: Path) -> None:
     one = below(record_files(two_files(tmp_path)), "model")
     line = f"config.json\0{hashlib.sha256(b'abc').hexdigest()}\n"
     assert joint_digest(one) == hashlib.sha256(line.encode()).hexdigest()
-
-
-def test_what_is_known_is_not_read(tmp_path: Path) -> None:
-    known = {"weights": {"bytes": 5, "sha256": "as it was"}, "elsewhere": {"bytes": 1, "sha256": "x"}}
-    found = record_files(two_files(tmp_path), known=known)
-    assert found["weights"]["sha256"] == "as it was" and set(found) == {"weights", "model/config.json"}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +51,6 @@ def test_what_differs_is_refused(harm, said: str, tmp_path: Path) -> None:  # ty
     with pytest.raises(UserError, match=said):
         verify_recorded(tmp_path, records, remedy="make it again")
     verify_recorded(tmp_path, records, remedy="", wanted=lambda name: name == "model/config.json")
-
-
-def test_ranks_share_the_digests(tmp_path: Path) -> None:
-    records = record_files(two_files(tmp_path))
-    (tmp_path / "weights").write_bytes(b"12745")
-    verify_recorded(tmp_path, records, remedy="", share=(1, 2))
-    with pytest.raises(UserError, match="weights: changed"):
-        verify_recorded(tmp_path, records, remedy="", share=(0, 2))
 
 
 def test_a_changed_record_is_refused(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.atomic import Slice
-from rla.store.manifest import STARTED
+from rla.store.manifest import STARTED, Origin
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter
-from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of, slice_of_two
+from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of, slice_of_two, worker_of_two
 
 STARTS = Slice(index=0, count=2)
 
@@ -19,7 +19,7 @@ STARTS = Slice(index=0, count=2)
 def started(folder: Path) -> list[ShardWriter]:
     """Both slices of a call with two workers and `--overwrite`."""
     ShardWriter(folder, "tasks", OURS, part=STARTS, overwrite=True)
-    return [ShardWriter(folder, "tasks", OURS, part=slice_of_two(index), overwrite=True) for index in (1, 2)]
+    return [ShardWriter(folder, "tasks", OURS, part=worker_of_two(index), overwrite=True) for index in (1, 2)]
 
 
 def played(folder: Path) -> list[str]:
@@ -89,3 +89,32 @@ def test_one_line_says_how_many_parts_are_replaced(tmp_path: Path) -> None:
     said: list[str] = []
     ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True, tell=said.append).write(0, rows_of(OURS, 0))
     assert said == [f"{tmp_path / 'x'}: replaces 4 parts of another origin"]
+
+
+def test_a_slice_that_nobody_started_replaces_no_shard(tmp_path: Path) -> None:
+    grow(tmp_path / "x", OTHER)
+    with pytest.raises(UserError, match="a slice does not replace a folder that others may be writing to"):
+        ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(1), overwrite=True)
+    assert played(tmp_path / "x") == names_of(OTHER)
+
+
+def test_a_slice_does_not_undo_the_shard_that_others_complete_meanwhile(tmp_path: Path) -> None:
+    grow(tmp_path / "x", OURS, groups=3)
+    slow = ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(2))
+    grow(tmp_path / "x", OURS)
+    for late in (lambda: slow.write(3, rows_of(OURS, 3)), slow.finish):
+        with pytest.raises(UserError, match="another call has completed or replaced it meanwhile"):
+            late()
+    assert played(tmp_path / "x") == names_of(OURS)
+
+
+@pytest.mark.parametrize("origin", [OTHER, OURS])
+def test_a_slice_writes_into_no_shard_that_has_taken_the_place(origin: Origin, tmp_path: Path) -> None:
+    slow = ShardWriter(tmp_path / "x", "tasks", OURS, part=slice_of_two(2))
+    slow.write(1, rows_of(OURS, 1))
+    grow(tmp_path / "x", origin, overwrite=True)
+    before = contents_of(tmp_path / "x")
+    for late in (lambda: slow.write(3, rows_of(OURS, 3)), slow.finish):
+        with pytest.raises(UserError, match="another call has completed or replaced it meanwhile"):
+            late()
+    assert contents_of(tmp_path / "x") == before

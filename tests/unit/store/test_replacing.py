@@ -94,3 +94,14 @@ def test_a_reader_finds_the_old_one_that_a_killed_call_left_aside(tmp_path: Path
     filled(tmp_path / ".x.old", "older")
     bring_back(tmp_path / "x")
     assert names(tmp_path) == [".x.old", "x"]  # the next writer removes it
+
+
+def test_the_only_copy_stays_if_it_cannot_be_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> None:
+        raise UserError(f"{folder}: too many open files")
+
+    filled(tmp_path / ".x.old", "old")
+    monkeypatch.setattr("rla.store.atomic.lock_folder", refused)
+    with pytest.raises(UserError, match=r"x: cannot be moved back from \.x\.old, its only copy"):
+        settle(tmp_path / "x")
+    assert (tmp_path / ".x.old/record").read_text() == "old"

@@ -80,7 +80,9 @@ class ShardMachine(RuleBasedStateMachine):
         killed=st.booleans(),
     )
     def call_of_a_slice(self, origin: Origin, index: int, overwrite: bool, written: int, killed: bool) -> None:
-        self.called(origin, Slice(index=index, count=2), overwrite=overwrite, written=written, killed=killed)
+        self.called(
+            origin, Slice(index=index, count=2, started=True), overwrite=overwrite, written=written, killed=killed
+        )
 
     @rule(origin=ORIGINS, overwrite=st.booleans())
     def call_that_starts_slices(self, origin: Origin, overwrite: bool) -> None:
