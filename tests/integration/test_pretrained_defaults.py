@@ -57,11 +57,16 @@ def pretrained(folder: Path) -> tuple[str, str]:
     return f"model.policy={made / 'policy/model'}", f"model.reward={made / 'rm/model'}"
 
 
-def test_a_warm_start_of_default_rate_leaves_it_as_good(folder: Path) -> None:
-    before = success(folder, "scratch")
+@pytest.mark.parametrize("rank", [0, 8])
+def test_a_warm_start_of_default_rate_leaves_it_as_good(rank: int, folder: Path) -> None:
+    if rank:
+        pytest.importorskip("peft", reason="needs the extra lora")
+    before, name = success(folder, "scratch"), f"taught-{rank}"
     assert before > 0.15
-    call(folder, "warm-start", "taught", *pretrained(folder), *JUDGE, "warm_start.enabled=true")
-    assert success(folder, "taught") > before - NOISE
+    changes = (*pretrained(folder), f"train_policy.lora.rank={rank}", "warm_start.enabled=true")
+    call(folder, "warm-start", name, *changes, *JUDGE)
+    assert (folder / name / "0/policy/adapter").is_dir() == bool(rank)
+    assert success(folder, name) > before - NOISE
 
 
 @pytest.mark.parametrize("rank", [0, 8])
