@@ -230,7 +230,8 @@ def test_two_hundred_calls_at_once_leave_nothing_behind() -> None:
         else:
             assert result == CallResult(text=str(index * 2), status="ok")
     assert (figures["calls"], figures["calls_ok"], figures["calls_error"]) == (400, 360, 40)
-    assert standing() == outside
+    left = standing()  # what an earlier test left may end meanwhile
+    assert all(now <= then for now, then in zip(left, outside, strict=True)), (outside, left)
 
 
 def standing() -> tuple[int, int, int]:
