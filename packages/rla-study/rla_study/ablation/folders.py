@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.models.checkpoint import MANIFEST
+from rla.models.checkpoint import MANIFEST, base_of
 from rla.pipeline.plan import Plan, document
 from rla.pipeline.run import ready_dvc
 from rla.store.atomic import write_text
@@ -138,11 +138,20 @@ def write_pipeline(
 def share_artifacts(source: Path, target: Path, names: Sequence[str], *, of_split: Sequence[str]) -> None:
     """Link artifacts of one run into another. `of_split`: artifacts that exist for every further held-out split."""
     for name in names:
-        share_files(artifact(source, name, 0), artifact(target, name, 0))
+        _share_artifact(source, target, name)
     for split in further_splits(source).values():
         for name in of_split:
             found = artifact(split, name, 0)
             share_files(found, target / found.relative_to(source))
+
+
+def _share_artifact(source: Path, target: Path, name: str) -> None:
+    """Link one artifact, and the weights below it if it is an adapter, which are elsewhere in the run."""
+    made = artifact(source, name, 0)
+    share_files(made, artifact(target, name, 0))
+    base, top = base_of(made / "model") if made.is_dir() else None, source.absolute()
+    if base is not None and base.folder.is_relative_to(top):
+        share_files(base.folder, target / base.folder.relative_to(top))
 
 
 def _share_probe(source: Path, target: Path) -> None:
@@ -159,7 +168,7 @@ def _share_policy(source: Path, target: Path) -> None:
     """
     made, wanted = artifact(source, "first_policy", 0), artifact(target, "first_policy", 0)
     if (made / MANIFEST).exists() and not wanted.exists():
-        share_files(made, wanted)
+        _share_artifact(source, target, "first_policy")
 
 
 def share_files(source: Path, target: Path) -> None:

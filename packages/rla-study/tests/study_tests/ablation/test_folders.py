@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from threading import Thread
@@ -13,7 +14,9 @@ from rla_study.ablation.folders import RUN, SHARED, START, make_arm, share_files
 from rla_study.ablation.run import run_ablation
 
 from rla.errors import UserError
+from rla.models.checkpoint import BASE, base_of
 from rla.pipeline.plan import followed
+from rla.store.digests import KEY
 from rla.store.layout import artifact
 
 ARM = Arm(name="full", title="the loop", changes={})
@@ -62,6 +65,21 @@ def test_further_held_out_splits_are_shared_too(tmp_path: Path) -> None:
     folder = make_arm(tmp_path, DESIGN, ARM, 1) / RUN / "splits/unseen"
     assert (folder / "test/pool/part").stat().st_ino == (made / "test/pool/part").stat().st_ino
     assert (folder / "eval/0/metrics.json").read_text() == "unseen"
+
+
+def test_the_weights_below_an_adapter_are_shared_with_it(tmp_path: Path) -> None:
+    """An arm whose models are adapters cannot load them otherwise."""
+    made_start(tmp_path, "first")
+    start = start_folder(tmp_path) / RUN
+    (base := artifact(start, "init_policy", 0)).mkdir(parents=True)
+    (base / "model.safetensors").write_text("weights")
+    (model := artifact(start, "first_policy", 0) / "model").mkdir()
+    files = {"model.safetensors": {"bytes": 7, "sha256": ""}}
+    (model / BASE).write_text(json.dumps({"base": os.path.relpath(base, model), KEY: files}))
+    folder = make_arm(tmp_path, DESIGN, ARM, 1) / RUN
+    found = base_of(artifact(folder, "first_policy", 0) / "model")
+    assert found is not None and found.folder == artifact(folder, "init_policy", 0)
+    assert (found.folder / "model.safetensors").read_text() == "weights"
 
 
 def test_a_start_that_is_not_whole_is_refused(tmp_path: Path) -> None:
