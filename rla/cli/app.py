@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 GROUP = "rla.commands"
-ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
+_ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
 SPECS = {spec.name: spec for spec in STAGES}
 
 
@@ -98,7 +98,7 @@ def _package_command(entry: EntryPoint) -> Any:
     def fail() -> None:
         raise flaw
 
-    return _made_command(entry.name, fail, help=f"broken: {flaw}", context_settings=ANY_WORDS)
+    return _made_command(entry.name, fail, help=f"broken: {flaw}", context_settings=_ANY_WORDS)
 
 
 Option = tuple[str, Any, Any]  # name, annotation, default
@@ -108,12 +108,12 @@ def _option(name: str, kind: Any, *words: str, default: Any = None, **settings: 
     return name, Annotated[kind, typer.Option(*words, **settings)], default
 
 
-MAYBE, FILE = int | None, Path | None
-DIVIDED = (
+_MAYBE, FILE = int | None, Path | None
+_DIVIDED = (
     _option("own_slice", str | None, "--slice", metavar="I/N", help="Only share I of N of the groups."),
-    _option("own_workers", MAYBE, "--workers", min=1, help="N processes here, one slice each."),
+    _option("own_workers", _MAYBE, "--workers", min=1, help="N processes here, one slice each."),
 )
-OWN_OPTIONS = {
+_OWN_OPTIONS = {
     "evaluate": (
         _option(
             *("own_from", FILE, "--from"),
@@ -127,7 +127,7 @@ OWN_OPTIONS = {
             help="Data: a folder that holds json_2.1.1, or anything else the environment reads.",
         ),
         _option("own_split", str | None, "--split", help="Only this split."),
-        _option("own_limit", MAYBE, "--limit", min=1, help="At most this many games."),
+        _option("own_limit", _MAYBE, "--limit", min=1, help="At most this many games."),
         _option(
             *("own_curate", FILE, "--curate"),
             metavar="FOLDER",
@@ -142,7 +142,7 @@ def _stage_command(spec: StageSpec) -> Callable[..., None]:
     lists its own options in its `StageSpec`.
     """
     brought = [(f"own_{name}", annotation, default) for name, annotation, default in spec.options]
-    options = [*(DIVIDED if spec.divided else ()), *OWN_OPTIONS.get(spec.name, ()), *brought, *_common_options(spec)]
+    options = [*(_DIVIDED if spec.divided else ()), *_OWN_OPTIONS.get(spec.name, ()), *brought, *_common_options(spec)]
     for name, artifact in (*spec.reads, *spec.writes):
         verb = "Written" if (name, artifact) in spec.writes else "Read"
         text = f"{verb} here instead of the run's {artifact}."
@@ -175,7 +175,7 @@ def _common_options(spec: StageSpec) -> list[Option]:
         _option("run", FILE, help=run),
         _option("iteration", int, min=int(follows), help=which, default=first),
         ("set_", Overrides, None),
-        _option("seed", MAYBE, help="Same as --set seed=N."),
+        _option("seed", _MAYBE, help="Same as --set seed=N."),
         _option("env", str | None, help="Same as --set env.name=NAME."),
         _option("dry_run", bool, "--dry-run", help="Print config and folders; do nothing.", default=False),
         _option("overwrite", bool, "--overwrite", help=replaces, default=False),

@@ -70,8 +70,8 @@ from rla.tracking import refuse_missing
 from stages import STAGES
 
 STAGE = "DVC_STAGE"  # environment variable of stages that DVC calls
-FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
-TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # stages with figures of an iteration, or its last
+_FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
+_TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # stages with figures of an iteration, or its last
 # Sections that `config.yaml` gets from the stages that read them. It gets other sections from every call, except for
 # the pool, which concerns one call only.
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
@@ -121,7 +121,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
                 summary = _timed(ctx, before)
         else:  # ranks of a launcher write for the call that started them, which holds the locks
             summary = _timed(ctx, before)
-        if spec.name in FINISHING and speaks() and world() == 1:
+        if spec.name in _FINISHING and speaks() and world() == 1:
             prune_run(run, config)
     if speaks():
         echo("\n".join(closing_lines(ctx, summary, before, seconds=time.monotonic() - began)))
@@ -313,7 +313,9 @@ def _is_complete(path: Path) -> bool:
 
 def _is_tracked(ctx: StageContext) -> bool:
     """Whether the call shows curves. It does not if options name folders, or if several calls share the stage."""
-    return bool(ctx.config.tracking.trackers) and ctx.spec.name in TRACKED and not (ctx.paths or "slice" in ctx.options)
+    return (
+        bool(ctx.config.tracking.trackers) and ctx.spec.name in _TRACKED and not (ctx.paths or "slice" in ctx.options)
+    )
 
 
 def _show_curves(ctx: StageContext) -> None:
@@ -329,7 +331,7 @@ def _show_curves(ctx: StageContext) -> None:
         ctx.progress.note(f"no curves: {error}")
 
 
-GIT_PATIENCE = 5.0  # seconds that git may take
+_GIT_PATIENCE = 5.0  # seconds that git may take
 
 
 def call_facts() -> dict[str, Any]:
@@ -352,7 +354,7 @@ def git_revision(folder: Path, *, file: str = "") -> str | None:
     said = ""
     try:
         for words in commands:
-            said = subprocess.check_output([*git, *words], stderr=subprocess.DEVNULL, text=True, timeout=GIT_PATIENCE)
+            said = subprocess.check_output([*git, *words], stderr=subprocess.DEVNULL, text=True, timeout=_GIT_PATIENCE)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     return said.strip() or None

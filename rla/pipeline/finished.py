@@ -1,4 +1,4 @@
-"""Which iterations of a run are finished, which checkpoints may be removed, and how long its stages took.
+"""Which iterations of a run are finished, and which checkpoints may be removed.
 
 An iteration is finished if its models and candidates exist and were made from their inputs as they are now: every
 record has the digests of its inputs. This also detects a run whose parameters have changed and that DVC is working
@@ -15,16 +15,12 @@ Pruning removes the weights of old checkpoints after every stage that may have f
 `dvc repro` does not read the checkpoints before a finished iteration unless parameters change. In that case the stage
 that needs one names the command that makes it again (`refuse_pruned`). Record, metrics and `pruned.json` stay. The
 marker is written first, so a removal that is killed leaves a part that nobody reads and that the next removal finishes.
-
-Times are in `<run>/timings/<iteration>-<stage>.json`.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -172,64 +168,3 @@ def planned_evaluations(plan: Path, run: Path) -> set[int]:
     if not isinstance(content, dict) or Path(str(content.get("run"))).resolve() != run.resolve():
         return set()
     return set(evaluations_of(content))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedDevice:
-    """A GPU that a call used, or a CPU if `gpu` is empty. `host`: of another machine. `spans`: times of use in seconds
-    since the epoch, if it was not used during the whole call.
-    """
-
-    gpu: str
-    model: str = ""
-    host: str = ""
-    spans: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedCall:
-    """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
-    outputs. `host`, `devices`, `part`: machine and slice as in `rla.cli.calls`. `figures`: of the environment.
-    """
-
-    stage: str
-    iteration: int
-    started: float
-    seconds: float
-    made: bool
-    origin: str | None
-    host: str
-    devices: tuple[TimedDevice, ...]
-    figures: Mapping[str, float] = field(default_factory=dict)
-    part: str = ""
-
-
-def current_calls(record: Any) -> list[TimedCall]:
-    """The calls of a record whose outputs have the origin of the last call; empty for `report`, which would change with
-    every call if it had its own time. Raises KeyError, TypeError or ValueError for anything but a record of times.
-    """
-    stage, iteration = str(record["stage"]), int(record["iteration"])
-    calls = [
-        TimedCall(
-            stage=stage,
-            iteration=iteration,
-            started=datetime.fromisoformat(call["started"]).timestamp(),
-            seconds=float(call["seconds"]),
-            made=bool(call["made"]),
-            origin=call["origin"],
-            figures={str(name): float(value) for name, value in dict(call.get("figures", {})).items()},
-            host=str(call["host"]),
-            devices=tuple(
-                TimedDevice(
-                    gpu=str(device["gpu"]),
-                    model=str(device["name"]),
-                    host=str(device.get("host", "")),
-                    spans=tuple((float(start), float(end)) for start, end in device.get("spans", ())),
-                )
-                for device in call["devices"]
-            ),
-            part=str(call.get("slice", "")),
-        )
-        for call in record["calls"]
-    ]
-    return [call for call in calls if call.origin in (None, calls[-1].origin) and stage != "report"]

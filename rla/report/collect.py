@@ -5,23 +5,24 @@ A run may still be in progress, and a stage may have been skipped: metrics that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rla.config import Config
 from rla.envs.registry import from_mapping
 from rla.errors import UserError
 from rla.metrics.custom import joined_figures
 from rla.metrics.intervals import Interval, difference
-from rla.pipeline.finished import TimedCall, current_calls
 from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.manifest import MANIFEST, is_complete, read_json, read_run_config, run_config_path
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,10 @@ def collect(run: Path) -> RunSummary:
     """Read all metrics of a run. Raises UserError for a file that is not JSON."""
     main = held_out(run, "")
     figures: dict[tuple[int, str], list[Mapping[str, float]]] = {}
-    for calls in recorded_calls(run):
-        figures.setdefault((calls[0].iteration, calls[0].stage), []).extend(one.figures for one in calls if one.figures)
+    for place, found in recorded_calls(
+        run, lambda call: ((call["iteration"], call["stage"]), dict(call.get("figures", {})))
+    ):
+        figures.setdefault(place, []).extend([found] if found else [])
     return RunSummary(
         run=run,
         iterations=tuple(iteration_row(run, number) for number in numbered_folders(run) if number > 0),
@@ -113,22 +116,32 @@ def json_or_empty(path: Path) -> Row:
 
 def seconds_of(run: Path) -> dict[tuple[int, str], float]:
     """(iteration, stage) -> seconds of the calls that made the present outputs. Raises as `recorded_calls`."""
-    seconds: dict[tuple[int, str], float] = {}
-    for calls in recorded_calls(run):
-        key, spent = (calls[0].iteration, calls[0].stage), sum(call.seconds for call in calls)
-        seconds[key] = max(spent, seconds.get(key, 0.0))  # slices run at the same time: the longest counts
-    return seconds
+    spent: Counter[tuple[int, str, str]] = Counter()
+    for place, seconds in recorded_calls(
+        run, lambda call: ((call["iteration"], call["stage"], call["record"]), float(call["seconds"]))
+    ):
+        spent[place] += seconds
+    longest: dict[tuple[int, str], float] = {}
+    for (iteration, stage, _), seconds in spent.items():  # slices run at the same time: the longest counts
+        longest[iteration, stage] = max(seconds, longest.get((iteration, stage), 0.0))
+    return longest
 
 
-def recorded_calls(run: Path) -> Iterator[list[TimedCall]]:
-    """The calls in each record of times. Raises UserError for a damaged record."""
+def recorded_calls(run: Path, read: Callable[[Row], T]) -> Iterator[T]:
+    """Each call in the records of times (`rla.cli.calls`) whose outputs have the origin of the record's last call, as
+    `read` makes it of the call with its `iteration` and `stage`. Calls of `report` are left out: it would change with
+    every call if it had its own time. Raises UserError for a damaged record.
+    """
     for path in sorted((run / "timings").glob("*.json")):
         try:
-            calls = current_calls(read_json(path))
-        except (KeyError, TypeError, ValueError, AttributeError):
+            record = read_json(path)
+            place = {"iteration": int(record["iteration"]), "stage": str(record["stage"]), "record": path.name}
+            last = record["calls"][-1]["origin"]
+            calls = [read(place | call) for call in record["calls"] if call["origin"] in (None, last)]
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
-        if calls:
-            yield calls
+        if place["stage"] != "report":
+            yield from calls
 
 
 def gain_between(before: Path, after: Path) -> Interval | None:

@@ -35,6 +35,7 @@ from rla.store.manifest import read_json
 from rla.store.records import StopReason
 from rla.text import counted, duration
 from rla_study.planning.before import foreseen
+from rla_study.timeline.timeline import timed_call
 
 ENDS = 2  # steps shown from the beginning and from the end of an episode
 
@@ -145,7 +146,7 @@ def _time_left(run: Path, iteration: int, iterations: int, evaluations: int) -> 
 
 def cost(run: Path) -> str:
     """`0.21 GPU hours` for the stages that used a GPU, or `0.42 core hours` over all cores if none did."""
-    calls = [call for calls in recorded_calls(run) for call in calls if not call.part]
+    calls = [call for call in recorded_calls(run, timed_call) if not call.part]
     used = [(call, device) for call in calls for device in call.devices]
     if not used:
         return f"{usable_cores() * sum(call.seconds for call in calls) / 3600:.2g} core hours"

@@ -13,14 +13,13 @@ report, and calls whose outputs were replaced later are left out. A killed call 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.pipeline.finished import TimedCall, TimedDevice
 from rla.report.collect import recorded_calls
 from rla.text import one_line
 
@@ -96,12 +95,64 @@ class Timeline:
         return len(self.gpus) * self.wall / HOUR
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedDevice:
+    """A GPU that a call used, or a CPU if `gpu` is empty. `host`: of another machine. `spans`: times of use in seconds
+    since the epoch, if it was not used during the whole call.
+    """
+
+    gpu: str
+    model: str = ""
+    host: str = ""
+    spans: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedCall:
+    """One call of one stage. `started`: seconds since the epoch. `made`: whether it made anything. `origin`: of its
+    outputs. `host`, `devices`, `part`: machine and slice as in `rla.cli.calls`.
+    """
+
+    stage: str
+    iteration: int
+    started: float
+    seconds: float
+    made: bool
+    origin: str | None
+    host: str
+    devices: tuple[TimedDevice, ...]
+    part: str = ""
+
+
 def timed_calls(run: Path) -> list[TimedCall]:
-    """All calls that made the current outputs, in the order in which they started."""
-    found = [call for calls in recorded_calls(run) for call in calls]
-    found.sort(key=lambda call: call.started)
+    """All calls that made the current outputs, in the order in which they started. Raises UserError for a damaged
+    record.
+    """
+    found = sorted(recorded_calls(run, timed_call), key=lambda call: call.started)
     last = {(call.stage, call.iteration): call.origin for call in found if call.origin}
     return [call for call in found if call.origin in (None, last.get((call.stage, call.iteration)))]
+
+
+def timed_call(call: Mapping[str, Any]) -> TimedCall:
+    return TimedCall(
+        stage=call["stage"],
+        iteration=call["iteration"],
+        started=datetime.fromisoformat(call["started"]).timestamp(),
+        seconds=float(call["seconds"]),
+        made=bool(call["made"]),
+        origin=call["origin"],
+        host=str(call["host"]),
+        devices=tuple(
+            TimedDevice(
+                gpu=str(device["gpu"]),
+                model=str(device["name"]),
+                host=str(device.get("host", "")),
+                spans=tuple((float(start), float(end)) for start, end in device.get("spans", ())),
+            )
+            for device in call["devices"]
+        ),
+        part=str(call.get("slice", "")),
+    )
 
 
 def device_order(device: Device) -> tuple[str, bool, int, str]:

@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 import yaml
+from rla.store.digests import KEY
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RUN, SHARED, START, make_arm, share_files, start_folder, write_pipeline
 from rla_study.ablation.run import run_ablation
@@ -16,7 +17,6 @@ from rla_study.ablation.run import run_ablation
 from rla.errors import UserError
 from rla.models.checkpoint import BASE, base_of
 from rla.pipeline.plan import followed
-from rla.store.digests import KEY
 from rla.store.layout import artifact
 
 ARM = Arm(name="full", title="the loop", changes={})

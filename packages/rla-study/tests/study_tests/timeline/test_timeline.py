@@ -20,6 +20,7 @@ from rla_study.timeline.drawing import (
 from rla_study.timeline.timeline import Timeline, timeline_json, timeline_of, union_seconds
 
 from rla.cli.app import run
+from rla.errors import UserError
 from tests.unit.report.test_report import write
 
 
@@ -120,12 +121,17 @@ def test_hostile_records_draw_no_more_than_text(tmp_path: Path) -> None:
     evil = "<script>$x$\x1b[2J"
     recorded(tmp_path, "rollout", 1, call(0, 9, evil, host=evil), call(10, float("nan")), call(20, -5))
     write(tmp_path / "timings/1-x.json", {"stage": evil, "iteration": 1, "calls": [call(0, 5)]})
-    write(tmp_path / "timings/2-x.json", {"stage": "x", "iteration": 1, "calls": [{"devices": ["a"]}]})
     found = found_in(tmp_path)
     assert "<script>" not in timeline_svg(found) and "\x1b" not in "".join(
         line.plain for line in timeline_lines(found, width=80)
     )
     assert found.wall == 9
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    recorded(tmp_path, "rollout", 1, call(0, 9) | {"devices": ["a"]})
+    with pytest.raises(UserError, match=r"1-rollout\.json: not the times of a stage; remove it"):
+        timeline_of(tmp_path)
 
 
 def test_iterations_are_named_where_they_begin_if_there_is_room(tmp_path: Path) -> None:
