@@ -38,7 +38,7 @@ def write_report(
     """
     shown = chosen_arms(design, only)
     every = with_records(design, root, outcomes(design, root), records)
-    arms = [found for found in every if found.shared_points and found.arm in shown]
+    arms = [found for found in every if found.shared_points and (found.arm in shown or not only)]
     if not arms:
         raise UserError(f"{root}: no arm has been evaluated; run `rla ablation run --root {root}` first")
     known = sorted({point for found in arms for point in found.shared_points if point > 0})

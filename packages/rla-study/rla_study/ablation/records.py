@@ -58,17 +58,17 @@ def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence
 
 
 def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
-    """The arms together with the runs in these files; each arm's runs are in the order of seeds.
+    """The arms together with the runs in these files; each arm's runs are in the order of seeds. An arm that the design
+    has lost since comes after the others.
 
-    Raises UserError if a file is not a record, a seed is there twice, the design does not have the arm, the held-out
-    tasks differ from those of the other runs, or two runs of an arm have different parameters.
+    Raises UserError if a file is not a record, a seed is there twice, the held-out tasks differ from those of the other
+    runs, or two runs of an arm have different parameters.
     """
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
         for name, runs in read_record(path).items():
-            if name not in found:
-                raise UserError(f"{path}: no arm {name}; the design has {', '.join(found)}")
-            found[name] = replace(found[name], runs=_joined_runs(path, found[name], runs))
+            arm = found.get(name) or ArmOutcome(arm=Arm(name=name, title=name, changes={}), runs=())
+            found[name] = replace(arm, runs=_joined_runs(path, arm, runs))
     for arm in found.values() if paths else ():
         _shared_parameters(design, root, arm)
     return list(found.values())

@@ -118,6 +118,16 @@ def test_a_packed_record_holds_the_same(tmp_path: Path, design: Design) -> None:
             read_record(packed)
 
 
+def test_an_arm_that_the_design_has_lost_comes_last(tmp_path: Path, design: Design) -> None:
+    here = arms_of(design, full=(run_of(0, "111"),))
+    root, file = ran(tmp_path / "here", design, here), record(tmp_path / "record.json", design, here)
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps({**whole, "arms": {"other": whole["arms"]["full"]}}))
+    *_, full, other = with_records(design, root, here, [file])
+    assert (full.arm.name, other.arm.name) == ("full", "other")
+    assert other.runs[0].evaluations == full.runs[0].evaluations
+
+
 def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, design: Design) -> None:
     here = arms_of(design, full=(run_of(0, "111"),))
     root, file = ran(tmp_path / "here", design, here), record(tmp_path / "record.json", design, here)
@@ -138,7 +148,6 @@ def test_a_record_that_does_not_fit_is_refused_with_its_reason(tmp_path: Path, d
     def with_run(**changes: Any) -> dict[str, Any]:
         return {**whole, "arms": {"full": {**full, "runs": [{**run, "seed": 1, **changes}]}}}
 
-    assert "no arm other; the design has base, full" in refusal({**whole, "arms": {"other": full}}, arms=none)
     assert "other tasks than here" in refusal(with_run(evaluations={"2": {"z": "010"}}))
     assert "other tasks of rooms" in refusal(with_run(further={"rooms": {"2": {"z": "010"}}}))
     assert "seed 0" in refusal({**whole, "arms": {"full": {**full, "runs": [run, run]}}}, arms=none)
