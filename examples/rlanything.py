@@ -111,7 +111,7 @@ def train(
     for chosen in plan_updates(len(sequences), updates=its.updates, epochs=1, seed=seed):
         # Weights of an update's tokens add up to 1, however the update is cut into forward passes.
         weights = token_weights([sequences[index] for index in chosen], its.aggregation)
-        for indices in micro_batches(lengths, chosen, tokens_per_batch=2048, packed=scorer.packs):
+        for indices in micro_batches(lengths, chosen, tokens_per_batch=2048):
             part = [sequences[index] for index in indices]
             batch = collate(part, device=torch.device("cpu"), packed=scorer.packs)
             logp, _ = scorer(batch)

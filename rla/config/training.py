@@ -82,6 +82,11 @@ class TrainConfig:
         return CORRECTIONS.get(self.old)
 
     @property
+    def rescored(self) -> bool:
+        """Whether ratios start from the trainer's own log-probabilities; while `auto` is undecided they do not."""
+        return self.old in ("trainer", *CORRECTIONS)
+
+    @property
     def adapter(self) -> str:
         """The identity of the adapter that trains, for digests: a change of it makes other weights."""
         return f"{self.lora} {self.dtype}"

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rla.config.training import TrainConfig, protected
+from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, MODEL, PARTS, REFERENCE, Checkpoint, verify_model
 from rla.models.load import hollow_model, load_model, loadable
@@ -53,6 +53,7 @@ from rla.training.model import (
     load_adapted,
     micro_batches,
 )
+from rla.training.packing import enable_packing
 from rla.training.sequences import StoredSequences, TrainingSequence, plan_updates, write_sequences
 from rla.training.shared import Compute, DeferredInterrupts, Ranks, Sharing, make_backend
 
@@ -95,7 +96,6 @@ def train(
     if a file of the checkpoint is damaged, and if more than `MAX_SKIPPED` gradients are not finite.
     """
     started = time.perf_counter()
-    config = protected(config, half=False)  # a params file has decided already
     ranks = Ranks.join()
     compute = Compute.choose(config, ranks, replicas=replicas)
     refuse_existing(out, replace=replace)
@@ -103,7 +103,7 @@ def train(
     progress = TrainingProgress(out=out, interval_s=save_interval_s)
     with (
         progress.locked(first=ranks.first),
-        _stored(progress.folder, sequences, config=config, compute=compute, images=images) as kept,
+        _stored(progress.folder, sequences, previous.model, config=config, compute=compute, images=images) as kept,
     ):
         stats = kept.stats
         found: Metrics = {
@@ -162,7 +162,13 @@ def train(
 
 @contextmanager
 def _stored(
-    folder: Path, sequences: Iterable[TrainingSequence], *, config: TrainConfig, compute: Compute, images: Path | None
+    folder: Path,
+    sequences: Iterable[TrainingSequence],
+    model: Path | str,
+    *,
+    config: TrainConfig,
+    compute: Compute,
+    images: Path | None,
 ) -> Iterator[StoredSequences]:
     """The stage's sequences in a file, and their pictures in another: rank 0 writes them, all ranks read them."""
     ranks, stats = compute.ranks, None
@@ -171,7 +177,9 @@ def _stored(
         if ranks.first:
             for path in (file, pictures):
                 held.callback(path.unlink, missing_ok=True)
-            stats = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=compute.tokens_per_batch)
+            verify_model(model, weights=False)
+            packed, budget = enable_packing(hollow_model(model)), compute.tokens_per_batch
+            stats = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=budget, packed=packed)
             if images is not None and stats.pictures:
                 write_images(pictures, stream_images(images, stats.pictures))
         stats = ranks.broadcast(stats)
@@ -260,10 +268,10 @@ def prepare(
     if previous.state is not None and (previous.adapter is not None or not lora):
         state.load(previous.state)
     from_previous = config.kl_coef != 0 and config.kl_reference == "previous"
-    if from_previous or config.old != "sampler":
+    if from_previous or config.rescored:
         current = _score(stage)
         stage.reference = current if from_previous else stage.reference
-        stage.old = None if config.old == "sampler" else current
+        stage.old = current if config.rescored else None
     return stage
 
 

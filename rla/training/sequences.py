@@ -302,18 +302,19 @@ def grouped(items: Iterable[T], fits: Callable[[list[T], T], bool]) -> list[list
     return groups
 
 
-def split_branches(sequence: TrainingSequence, *, budget: int) -> list[TrainingSequence]:
+def split_branches(sequence: TrainingSequence, *, budget: int, packed: bool = True) -> list[TrainingSequence]:
     """Sequences of at most `budget` tokens, each the prompt with some of the branches in their order.
 
-    A branch that exceeds the budget stands alone with the prompt. A sequence without branches is never cut.
+    Unless they are `packed`, each branch is a padded row with its own copy of the prompt. A branch that exceeds the
+    budget stands alone with the prompt. A sequence without branches is never cut.
     """
-    if len(sequence.token_ids) <= budget:
-        return [sequence]
+    texts, prefix = sequence.texts(), sequence.prefix
 
-    def fits(group: list[TrainingSequence], text: TrainingSequence) -> bool:
-        return sequence.prefix + sum(len(one.token_ids) - sequence.prefix for one in (*group, text)) <= budget
+    def fits(group: list[TrainingSequence], *more: TrainingSequence) -> bool:
+        sizes = [len(one.token_ids) for one in (*group, *more)]
+        return (prefix + sum(size - prefix for size in sizes) if packed else len(sizes) * max(sizes)) <= budget
 
-    return [_merged(group, prefix=sequence.prefix) for group in grouped(sequence.texts(), fits)]
+    return [sequence] if fits(texts) else [_merged(group, prefix=prefix) for group in grouped(texts, fits)]
 
 
 def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> TrainingSequence | None:
@@ -368,11 +369,11 @@ class SequenceStats:
 
 
 def write_sequences(
-    file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int
+    file: Path, sequences: Iterable[TrainingSequence], *, max_tokens: int, budget: int, packed: bool = True
 ) -> SequenceStats:
     """Store the replies that end within `max_tokens`, in their order, branches cut to `budget` tokens of a pass.
 
-    Errors of the stream (unmatched rewards and the like) pass through.
+    `packed`: whether the model packs its rows. Errors of the stream (unmatched rewards and the like) pass through.
     """
     stats, digest, pictures = SequenceStats(), hashlib.sha256(), set[str]()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -389,7 +390,7 @@ def write_sequences(
             stats.signal = stats.signal or any(one.advantages)
             digest.update(_line(one))
             pictures.update(image.digest for image in one.images)
-            pieces = split_branches(one, budget=budget)
+            pieces = split_branches(one, budget=budget, packed=packed)
             stats.pieces.append(len(pieces))
             stats.tasks.append(one.task)
             for piece in pieces:

@@ -30,7 +30,7 @@ from rla.training.sequences import (  # noqa: E402
 from rla.training.stage import POLICY, joined_sequences  # noqa: E402
 from tests.unit.builders import step, trajectory  # noqa: E402
 from tests.unit.training.builders import random_sequences, tiny_model  # noqa: E402
-from tests.unit.training.test_packing import forked  # noqa: E402
+from tests.unit.training.test_packing import family, forked  # noqa: E402
 
 CONFIG = TrainConfig(lr=1e-3, updates=4, kl_coef=0.05, tokens_per_batch=64, warmup_steps=6)
 
@@ -365,6 +365,25 @@ def test_a_pass_of_the_reward_model_keeps_its_budget_and_changes_no_result(start
     assert [one["length_max"] for one in history[24]] == [23, 23]
     assert [one["length_max"] for one in history[10_000]] == [44, 44]
     small, large = (tensors(tmp_path / str(tokens) / "model") for tokens in history)
+    torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
+
+
+def test_a_pass_of_padded_rows_keeps_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bloom cannot pack. The 44 tokens fit in the budget, but padded rows are five judgements of 16 tokens each."""
+    family("bloom").save_pretrained(tmp_path / "bloom")
+    rows = [replace(forked(9, 7, 7, 7, 7, 7, first=number), replies=[n // 7 for n in range(35)]) for number in range(4)]
+    collate, inputs = loop.collate, set[tuple[int, ...]]()
+
+    def watched(*given: Any, **options: Any) -> Any:
+        batch = collate(*given, **options)
+        inputs.add(tuple(batch.input_ids.shape))
+        return batch
+
+    monkeypatch.setattr(loop, "collate", watched)
+    run(tmp_path / "bloom", tmp_path / "48", rows, config=replace(CONFIG, tokens_per_batch=48))
+    assert inputs == {(3, 15), (2, 15)}
+    run(tmp_path / "bloom", tmp_path / "all", rows, config=replace(CONFIG, tokens_per_batch=10_000))
+    small, large = (tensors(tmp_path / name / "model") for name in ("48", "all"))
     torch.testing.assert_close(small, large, atol=1e-5, rtol=0.0)
 
 

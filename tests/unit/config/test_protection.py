@@ -46,3 +46,8 @@ def test_a_decided_config_stays_as_it_is() -> None:
 )
 def test_the_sampler_is_corrected_for_by_token_or_by_reply(old: Any, unit: str | None) -> None:
     assert TrainConfig(old=old).correction == unit
+
+
+def test_the_trainer_scores_only_if_the_ratio_starts_from_it() -> None:
+    kinds: Any = ("auto", "sampler", "trainer", "token_tis", "reply_tis")
+    assert [TrainConfig(old=old).rescored for old in kinds] == [False, False, True, True, True]

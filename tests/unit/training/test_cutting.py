@@ -65,12 +65,21 @@ def test_a_branch_that_is_too_large_alone_stands_alone() -> None:
     ]
 
 
-@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8), prompt=st.integers(1, 9), spare=st.integers(0, 20))
-def test_every_reply_is_in_one_piece_and_no_piece_exceeds_the_budget(sizes: list[int], prompt: int, spare: int) -> None:
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    prompt=st.integers(1, 9),
+    spare=st.integers(0, 20),
+    packed=st.booleans(),
+)
+def test_every_reply_is_in_one_piece_and_no_piece_exceeds_the_budget(
+    sizes: list[int], prompt: int, spare: int, packed: bool
+) -> None:
     budget = prompt + max(sizes) + spare
     whole = forked(prompt, *sizes)
-    pieces = split_branches(whole, budget=budget)
-    assert all(len(one.token_ids) <= budget for one in pieces)
+    pieces = split_branches(whole, budget=budget, packed=packed)
+    for one in pieces:
+        rows = [len(text.token_ids) for text in one.texts()]
+        assert (len(one.token_ids) if packed else len(rows) * max(rows)) <= budget
     assert [value for one in pieces for value in one.advantages] == whole.advantages
     assert [one.token_ids[position] for one in pieces for position in one.positions] == whole.token_ids[prompt:]
 

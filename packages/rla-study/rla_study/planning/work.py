@@ -90,7 +90,7 @@ def inference_flops(shape: ModelShape, tokens: Tokens) -> float:
 def training_flops(shape: ModelShape, tokens: Tokens, config: TrainConfig) -> float:
     """FLOPs of all updates of an iteration. Frozen weights have no gradient: two forward passes in place of three."""
     forward = inference_flops(shape, tokens)
-    once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.old != "sampler")
-    scored = int(once) + int(config.old != "sampler")
+    once = config.kl_coef != 0 and not (config.kl_reference == "previous" and config.rescored)
+    scored = int(once) + int(config.rescored)
     passes = (2 if config.lora.rank else 3) + config.gradient_checkpointing
     return forward * (passes * config.epochs + scored) if config.enabled else 0.0
