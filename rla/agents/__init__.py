@@ -49,8 +49,8 @@ def check_calls(chat: ChatFormat, prompt: PolicyPrompt, *, taught: bool) -> None
             f"{model}: the chat template does not print tools, so the model would not know of them; take a model whose "
             "template does, or a format that needs none (env.own.format: short)"
         )
-    for schema in prompt.schemas:
-        name, arguments = schema["function"]["name"], {key: "a" for key in schema["function"]["parameters"]["required"]}
+    for told in (schema["function"] for schema in prompt.schemas):
+        name, arguments = told["name"], dict.fromkeys(told["parameters"].get("required", ()), "a")
         reply = chat.written_call(name, arguments)
         fault = prompt.unread_call(reply, name, arguments) if reply else ""
         if fault:

@@ -15,7 +15,7 @@ from rla.envs.protocols import Demonstration
 from rla.store.records import Task
 
 CALL = "add"
-SCHEMA = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+SCHEMA = {"type": "function", "function": {"name": CALL, "parameters": {"type": "object", "properties": {}}}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class SumsParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumsPrompt(ChatPrompt):
-    """Has schemas where results are told in turns of their own."""
+    """Has schemas if results are turns of their own."""
 
     result_role: str = "tool"
     listed: bool = False
@@ -36,6 +36,12 @@ class SumsPrompt(ChatPrompt):
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
         return (SCHEMA,) if self.result_role == "tool" else ()
+
+    def calls_in(self, reply: str) -> Sequence[tuple[str, Mapping[str, Any], str]]:
+        return [(CALL, {}, "")] if reply.endswith(CALL) else []
+
+    def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
+        return ""  # any call of a chat template will do
 
     def written(self, text: str, calls: Sequence[tuple[str, str]]) -> str:
         return " ".join([text, *(name for name, _ in calls)]).strip()
