@@ -89,9 +89,9 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
         here = run / key
         target.put_file(str(here), key) if pushing else write_atomic(here, lambda at: source.get_file(key, str(at)))
 
-    for started in run.rglob(STARTED) if pushing else ():  # a killed call may have left it in a complete shard
+    for path in run.rglob(STARTED) if pushing else ():  # a killed call may have left it in a complete shard
         with suppress(UserError):
-            is_finished(started.parent)
+            is_finished(path.parent)
     sizes, old = _sizes_of(source), _sizes_of(target)
     files = sorted(key for key in sizes if not UNFINISHED.search(key))
     records = {at[1]: key for key in files if (at := RECORD.fullmatch(key)) and f"{at[1]}/{STARTED}" not in sizes}
