@@ -269,7 +269,7 @@ class ShardWriter:
                     own = False
                     with suppress(UserError):  # a damaged one is not
                         own = self._is_own(optional_json(path) or {})
-                    if not own or not path.stem.endswith(f"-of-{self.slice.count}"):
+                    if state is _State.STALE or not own or not path.stem.endswith(f"-of-{self.slice.count}"):
                         remove_file(path)
                 remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
         self._begun, self.complete = True, False
@@ -345,24 +345,37 @@ class ShardWriter:
         shard, with `joins`. `tokenizer`: its fingerprint, if the shard has token ids. `check` raises if the counts of
         the whole shard are not acceptable.
         """
-        self.begin()
-        parts = [self._entries[index] for index in sorted(self.done)]
-        manifest = {
-            **self._header,
-            **self.origin.named(),
-            "rows": sum(part["rows"] for part in parts),
-            "counts": dict(counts or {}),
-            **({} if tokenizer is None else {"tokenizer": tokenizer}),
-            "parts": parts,
-            "versions": {"rla": __version__, "pyarrow": pa.__version__},
-        }
-        with self._held():
-            if self.slice.count == 1:
-                self._complete(manifest, check)
-            else:
-                write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
-        if self.slice.count > 1 and joins:
+        try:
+            self.begin()
+            parts = [self._entries[index] for index in sorted(self.done)]
+            manifest = {
+                **self._header,
+                **self.origin.named(),
+                "rows": sum(part["rows"] for part in parts),
+                "counts": dict(counts or {}),
+                **({} if tokenizer is None else {"tokenizer": tokenizer}),
+                "parts": parts,
+                "versions": {"rla": __version__, "pyarrow": pa.__version__},
+            }
+            with self._held():
+                if self.slice.count == 1:
+                    self._complete(manifest, check)
+                else:
+                    write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
+        except UserError:
+            if not self._is_joined():
+                raise
+            self.complete = True
+        if self.slice.count > 1 and joins and not self.complete:
             self.join(check)
+
+    def _is_joined(self) -> bool:
+        """Whether another slice has completed the shard with this one's parts, because an earlier call had ended it."""
+        found = optional_record(self.folder, MANIFEST) if self.slice.count > 1 else None
+        if found is None or not self._is_own(found[1]):
+            return False
+        parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(*found)["parts"])
+        return {group: part for group, part in parts if self.slice.takes(group)} == self._entries
 
     def join(self, check: Check = lambda counts: None) -> None:
         """Complete the shard if all slices have written their manifests."""
@@ -404,12 +417,13 @@ def is_finished(folder: Path) -> bool:
     """
     if not is_complete(folder):
         return False
-    done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
     keys = ("kind", "schema_version", "config_digest", "input_digests", "seed")
-    if done and begun and any(done[1].get(key) != begun[1].get(key) for key in keys):
-        return False
-    with suppress(UserError):  # a folder that may only be read
-        remove_file(folder / STARTED)
+    with lock_folder(folder):  # a call that begins it again has both records for a moment
+        done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
+        if done is None or (begun and any(done[1].get(key) != begun[1].get(key) for key in keys)):
+            return False
+        with suppress(UserError):  # a folder that may only be read
+            remove_file(folder / STARTED)
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,6 +80,7 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
     """
     from rla.store.atomic import lock_outputs
     from rla.store.manifest import STARTED
+    from rla.store.shards import is_finished
 
     def read(place: Any, *keys: str) -> list[bytes]:
         return [place.cat_file(key) if place.exists(key) else b"" for key in keys]
@@ -87,6 +89,9 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
         here = run / key
         target.put_file(str(here), key) if pushing else write_atomic(here, lambda at: source.get_file(key, str(at)))
 
+    for path in run.rglob(STARTED) if pushing else ():  # a killed call may have left it in a complete shard
+        with suppress(UserError):
+            is_finished(path.parent)
     sizes, old = _sizes_of(source), _sizes_of(target)
     files = sorted(key for key in sizes if not UNFINISHED.search(key))
     records = {at[1]: key for key in files if (at := RECORD.fullmatch(key)) and f"{at[1]}/{STARTED}" not in sizes}

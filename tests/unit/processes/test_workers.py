@@ -9,7 +9,7 @@ import pytest
 
 from rla.config.sections import GeneratorConfig
 from rla.errors import UserError
-from rla.processes import gpu_shares, run_workers, worker_environment, workers_of
+from rla.processes import WORKER, gpu_shares, run_workers, worker_environment, workers_of
 from rla.store.atomic import slices
 
 
@@ -64,18 +64,18 @@ def test_too_few_gpus_for_one_worker_names_the_key_that_asks_for_them(monkeypatc
         gpu_shares(config, 2, asked="generator.data_parallel:")
 
 
-def test_workers_are_told_what_was_found_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_know_that_a_call_has_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
 
     def started(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        told.append(environment["FOUND"])
+        told.append(environment[WORKER])
         return subprocess.Popen(["true"], stderr=subprocess.PIPE)
 
     monkeypatch.setattr("rla.processes.start_worker", started)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = GeneratorConfig(backend="scripted")
-    failed = run_workers(["rollout"], slices(2), generator=config, asked="--workers", more={"FOUND": "here"})
-    assert told == ["here", "here"] and failed == {}
+    failed = run_workers(["rollout"], slices(2), generator=config, asked="--workers")
+    assert told == ["1", "1"] and failed == {}
 
 
 def test_what_a_worker_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:

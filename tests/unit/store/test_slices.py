@@ -14,7 +14,7 @@ from rla.store.manifest import STARTED, digest, read_json
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import task
-from tests.unit.store.shard_damage import edit_record
+from tests.unit.store.shard_damage import edit_record, flip
 
 ORIGIN = Origin(config="c1", inputs={"0": "d1"}, seed=0)
 GROUPS = 7
@@ -102,6 +102,34 @@ def test_another_number_of_slices_keeps_the_parts_that_are_there(tmp_path: Path)
     assert (folder / "part-00003.parquet").stat().st_mtime_ns == kept
     make(tmp_path / "whole")
     assert digest(folder) == digest(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_slice_that_an_earlier_call_has_ended_may_see_another_one_complete_the_shard(
+    damaged: bool, tmp_path: Path
+) -> None:
+    first, second = slices(2)
+    make(tmp_path / "x", first)
+    if damaged:
+        flip(tmp_path / "x/part-00000.parquet", 60)
+    again = ShardWriter(tmp_path / "x", "tasks", ORIGIN, part=first)
+    if damaged:
+        again.write(0, [task("t0").row()])
+    assert make(tmp_path / "x", second).complete
+    again.finish({"tasks": 4}, tokenizer="f" * 16)
+    make(tmp_path / "whole")
+    assert again.complete and digest(tmp_path / "x") == digest(tmp_path / "whole")
+
+
+def test_a_slice_does_not_join_parts_that_another_one_is_to_make_again(tmp_path: Path) -> None:
+    workers = [Slice(index=index, count=2, started=True) for index in (1, 2)]
+    for part in workers:
+        make(tmp_path / "x", part)
+    flip(tmp_path / "x/part-00000.parquet", 60)
+    for part in reversed(workers):  # the second one has nothing left to write
+        assert make(tmp_path / "x", part, overwrite=True).complete == (part.index == 1)
+    make(tmp_path / "whole")
+    assert digest(tmp_path / "x") == digest(tmp_path / "whole")
 
 
 def test_slices_that_start_and_finish_in_the_same_moment(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from rla_study.transfer import RECORD
 
 from rla.cli.app import run
+from rla.models.checkpoint import ORIGIN
 from rla.pipeline.run import become_stage, start_server
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
@@ -59,9 +60,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield server
 
 
+def is_plain(path: Path) -> bool:
+    """Whether it is not hidden, or is the record of a model."""
+    return not path.name.startswith(".") or path.name == ORIGIN
+
+
 def plain_files(folder: Path) -> dict[str, bytes]:
-    """Path -> content of what is not hidden."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    """Path -> content of each plain file."""
+    found = (path for path in folder.rglob("*") if path.is_file() and is_plain(path))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
@@ -94,7 +100,7 @@ def test_a_run_comes_back_as_it_was_pushed_and_nothing_is_copied_twice(rla: Rla,
     assert stored() == plain_files(made)
     call(rla, "pull", URL, "elsewhere/s")
     assert plain_files(Path("elsewhere/s")) == plain_files(made)
-    assert not list(Path("elsewhere").rglob(".*"))
+    assert all(map(is_plain, Path("elsewhere").rglob("*")))
     times = {path: path.stat().st_mtime_ns for path in Path("elsewhere").rglob("*") if path.is_file()}
     before = client().find(URL.removeprefix("s3://"), detail=True)
     assert "1/scores: 0 files" in call(rla, "push", "r", URL) and "0 other files" in call(
@@ -154,7 +160,7 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
         assert status is not None
         present = set(stored_files()) if name == "put_file" else set(plain_files(Path("s")))
         refuse_torn(present, set(complete))
-        finished = {key for key in present if not Path(key).name.startswith(".")}
+        finished = {key for key in present if is_plain(Path(key))}
         assert len(finished) >= min(count + 1, len(complete)), "a call from the start would stop at the same file"
         count, kills = len(finished), kills + 1
         if status == 0:
@@ -184,6 +190,13 @@ def test_what_a_stage_still_writes_is_left(rla: Rla, server: Any, made: Path) ->
             pass
         assert "another call is writing it" in refused(rla, "pull", URL, "t")
         process.communicate("\n")
+
+
+def test_a_complete_shard_with_the_record_of_its_start_is_copied(rla: Rla, server: Any, made: Path) -> None:
+    complete = plain_files(made)
+    shutil.copy(made / "1/scores/_manifest.parquet", made / "1/scores/_started.parquet")  # a killed call left it
+    call(rla, "push", "r", URL)
+    assert stored() == plain_files(made) == complete
 
 
 def test_another_folder_is_replaced_only_with_overwrite(rla: Rla, server: Any, made: Path) -> None:
