@@ -31,7 +31,7 @@ SECTIONS = {
 def _view(ctx: StageContext, option: str) -> str:
     """How a model is shown an episode, with the number of pictures if there are any, and its adapter."""
     shown = ctx.config.policy if option == "policy" else ctx.config.judge
-    parts = [ctx.config.policy.history] if option == "policy" else []
+    parts: list[str] = [ctx.config.policy.history] if option == "policy" else []
     if shows_images(environment(ctx.config.env.name), ctx.config):
         parts.append(str(shown.images))
     lora = ctx.config.taught_by_adapter(option)

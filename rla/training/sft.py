@@ -107,15 +107,15 @@ def sft(
     if log is not None:
         for step in progress.steps:
             log({**step, "resumed": True})
-    for number, (given, (_, config)) in enumerate(zip(rows, rounds, strict=True)):
-        if number < progress.round:  # it is in the weights that a later round was stopped with
-            continue
-        if number > progress.round:
-            progress.begin(number)
-        sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
-        bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
-        half = lora is not None and lora.dtype == "bfloat16"
-        with DeferredInterrupts(Ranks()) as interrupts:
+    with DeferredInterrupts(Ranks()) as interrupts:
+        for number, (given, (_, config)) in enumerate(zip(rows, rounds, strict=True)):
+            if number < progress.round:  # it is in the weights that a later round was stopped with
+                continue
+            if number > progress.round:
+                progress.begin(number)
+            sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
+            bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
+            half = lora is not None and lora.dtype == "bfloat16"
             trainer = WeightedTrainer(
                 model=model,
                 args=arguments(str(progress.folder), config=config, examples=len(given), seed=seed, half=half),
@@ -129,41 +129,43 @@ def sft(
             )
             trainer.add_callback(_SaveWhenInterrupted(interrupts))
             trainer.train(resume_from_checkpoint=progress.checkpoint)
-            if interrupts.asked:
+            if trainer.state.global_step < trainer.state.max_steps:
                 progress.save()
                 raise KeyboardInterrupt
-    state = adapter = None
-    if lora is not None:
-        state = progress.folder / "state"
-        state.mkdir(parents=True, exist_ok=True)
-        save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
-        adapter = write_adapter(state, settings)
-    steps = progress.steps
-    tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last round
-    metrics = {
-        "steps": len(steps),
-        "tokens": sum(one["tokens"] for one in steps),
-        "first_loss": steps[0]["loss"],
-        "last_loss": sum(one["loss"] for one in tail) / len(tail),
-        "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
-        "examples": sum(map(len, rows)),
-        "seconds": round(time.perf_counter() - started, 3),
-        **(measured or {}),
-    }
-    write_checkpoint(
-        out,
-        previous=previous,
-        model=None if adapter else model,
-        dtype="float32",
-        metrics=metrics,
-        state=state,
-        adapter=adapter,
-        record=record,
-        replace=replace,
-    )
-    shutil.rmtree(progress.folder, ignore_errors=True)
-    with suppress(OSError):
-        progress.folder.parent.rmdir()
+        state = adapter = None
+        if lora is not None:
+            state = progress.folder / "state"
+            state.mkdir(parents=True, exist_ok=True)
+            save_tensors(((name, value.detach()) for name, value in trainable(model).items()), state, WEIGHTS)
+            adapter = write_adapter(state, settings)
+        steps = progress.steps
+        tail = steps[-max(1, (len(steps) - progress.before) // 10) :]  # a tenth of the last round
+        metrics = {
+            "steps": len(steps),
+            "tokens": sum(one["tokens"] for one in steps),
+            "first_loss": steps[0]["loss"],
+            "last_loss": sum(one["loss"] for one in tail) / len(tail),
+            "last_accuracy": sum(one["accuracy"] for one in tail) / len(tail),
+            "examples": sum(map(len, rows)),
+            "seconds": round(time.perf_counter() - started, 3),
+            **(measured or {}),
+        }
+        write_checkpoint(
+            out,
+            previous=previous,
+            model=None if adapter else model,
+            dtype="float32",
+            metrics=metrics,
+            state=state,
+            adapter=adapter,
+            record=record,
+            replace=replace,
+        )
+        shutil.rmtree(progress.folder, ignore_errors=True)
+        with suppress(OSError):
+            progress.folder.parent.rmdir()
+    if interrupts.asked:
+        raise KeyboardInterrupt
     return metrics
 
 
@@ -296,13 +298,13 @@ class WeightedTrainer(SFTTrainer):
 
 
 class _SaveWhenInterrupted(TrainerCallback):
-    """Ends the training with a checkpoint after the optimizer step during which Ctrl-C was pressed."""
+    """After Ctrl-C ends the training with a checkpoint. Not at the last step: resumed there, it would make one more."""
 
     def __init__(self, interrupts: DeferredInterrupts) -> None:
         self.interrupts = interrupts
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.interrupts.asked:
+        if self.interrupts.asked and state.global_step < state.max_steps:
             control.should_save = control.should_training_stop = True
 
 

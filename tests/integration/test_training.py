@@ -512,6 +512,32 @@ def test_ctrl_c_saves_the_steps_of_a_warm_start(stop: int, start: Path, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"]
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_ctrl_c_during_the_last_step_of_a_round_costs_nothing(
+    rounds: int, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training ends with the first step of the next round, or with the checkpoint."""
+    from transformers.trainer_callback import DefaultFlowCallback
+
+    from rla.training.sft import sft
+
+    def press(callback: object, args: object, state: Any, control: object, **_: object) -> None:
+        if state.global_step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    known: dict[str, Any] = {"model_folder": start, "rounds": [(counting_examples(), SftConfig(steps=3))] * rounds}
+    sft(out=tmp_path / "straight", seed=3, **known)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(DefaultFlowCallback, "on_pre_optimizer_step", press)
+        sft(out=tmp_path / "stopped", seed=3, **known)
+    if rounds == 2:
+        steps: list[dict[str, Any]] = []
+        sft(out=tmp_path / "stopped", seed=3, log=steps.append, **known)
+        assert [step.get("resumed", False) for step in steps] == [True] * 4 + [False] * 2
+    assert_same(tmp_path / "straight", tmp_path / "stopped")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"]
+
+
 def test_a_second_training_goes_on_from_the_first(start: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the warm start needs TRL")
     from rla.training.sft import sft
