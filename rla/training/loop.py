@@ -177,7 +177,7 @@ def _stored(
         if ranks.first:
             for path in (file, pictures):
                 held.callback(path.unlink, missing_ok=True)
-            verify_model(model, weights=False)
+            verify_model(model, weights=False)  # before its configuration is read
             packed, budget = enable_packing(hollow_model(model)), compute.tokens_per_batch
             stats = write_sequences(file, sequences, max_tokens=config.max_tokens, budget=budget, packed=packed)
             if images is not None and stats.pictures:
