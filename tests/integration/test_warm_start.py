@@ -124,6 +124,10 @@ def test_an_episode_teaches_few_judgements_of_each_kind(calm: Path, monkeypatch:
     assert not {tuple(one.token_ids) for one in second} & {tuple(one.token_ids) for one in every}
 
 
+def test_the_number_of_pictures_does_not_count_where_there_are_none(calm: Path) -> None:
+    assert stage(calm, "warm-start", "--set", "policy.images=5", "--set", "judge.images=5") == 0
+
+
 def test_a_change_of_the_judges_part_leaves_the_policy(calm: Path) -> None:
     before = contents(calm / "run/0/policy")
     written = (calm / "run/0/policy/checkpoint.json").stat().st_mtime_ns

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rla.config import config_digest
 from rla.config.training import WarmStartConfig
 from rla.errors import UserError
 from rla.pipeline import StageSpec
@@ -18,6 +19,7 @@ from rla.pipeline.plan import Plan, document, followed, write_plan
 from rla.store.layout import artifact, resource
 from stages import STAGES
 from stages.warm_start import SECTIONS
+from tests.unit.builders import configured
 
 ITERATION = 2
 # They read what is there, and nothing of the loop reads them.
@@ -158,9 +160,26 @@ def test_the_two_warm_starts_together_read_what_their_stage_says() -> None:
     said = set(SPECS["warm-start"].sections)
     keys = {key for keys in SECTIONS.values() for key in keys}
     own = {key for key in keys if key.startswith("warm_start.")}
-    assert own == {f"warm_start.{one.name}" for one in fields(WarmStartConfig)}
+    assert {key.split(".")[1] for key in own} == {one.name for one in fields(WarmStartConfig)}
     of_judge = {key for key in keys if key.startswith("judge.")}  # of `judge`, the part that a warm start reads
     assert of_judge and keys - own - of_judge | {"warm_start", "judge"} == said
+
+
+@pytest.mark.parametrize(
+    ("change", "models"),
+    [
+        ("warm_start.policy.steps=7", {"policy"}),
+        ("warm_start.policy.tokens_per_pass=4096", {"policy", "rm"}),  # the judge's rounds inherit it
+        ("warm_start.policy.gradient_checkpointing=true", {"policy", "rm"}),
+        ("warm_start.reward.steps=7", {"rm"}),
+        ("judge.prompt=published", {"rm"}),
+        ("warm_start.scenes=7", {"policy", "rm"}),
+    ],
+)
+def test_a_warm_start_depends_on_the_parameters_of_its_rounds(change: str, models: set[str]) -> None:
+    before, after = configured(), configured(change)
+    changed = {one for one, keys in SECTIONS.items() if config_digest(before, keys) != config_digest(after, keys)}
+    assert changed == models
 
 
 def test_dvc_comes_to_an_evaluation_before_the_iterations_that_do_not_need_it() -> None:

@@ -75,6 +75,7 @@ def test_branches_beyond_the_budget_are_several_sequences_of_one_group(tmp_path:
     assert stats.pieces == [2, 1, 1]
     assert stats.groups(by_task=False) == [[0, 1], [2], [3]]
     assert stats.lengths == [6, 6, len(rows[1].token_ids), 6]
+    assert (stats.rows, stats.longest) == ([2, 1, 1, 2], [5, 6, len(rows[1].token_ids), 4])
     assert stats.loss_tokens == [3, 3, 4, 4]
     stored = StoredSequences(tmp_path / "s", stats)
     assert [one.token_ids[:3] for one in (stored[0], stored[1])] == [rows[0].token_ids[:3]] * 2

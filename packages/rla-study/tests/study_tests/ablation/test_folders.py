@@ -18,6 +18,7 @@ from rla.errors import UserError
 from rla.models.checkpoint import BASE, base_of
 from rla.pipeline.plan import followed
 from rla.store.layout import artifact
+from rla.store.manifest import KEY
 
 ARM = Arm(name="full", title="the loop", changes={})
 DESIGN = Design(shared={"seed": 0}, iterations=4, evaluate_every=2, seeds=(1,), baseline="full", arms=(ARM,))
