@@ -9,7 +9,6 @@ from threading import Thread
 
 import pytest
 import yaml
-from rla.store.digests import KEY
 from rla_study.ablation.design import Arm, Design
 from rla_study.ablation.folders import RUN, SHARED, START, make_arm, share_files, start_folder, write_pipeline
 from rla_study.ablation.run import run_ablation
