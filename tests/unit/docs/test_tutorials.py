@@ -53,10 +53,11 @@ SMALLER = {  # what makes the run of the first page short; all else is as in par
     "env": {"max_steps": 6},
     "tasks": {"train_scenes": 4, "test_scenes": 2},
     "model": {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32},
-    "generator": {"backend": "scripted", "threads": 1},
+    "generator": {"backend": "scripted"},
     "rollout": {"tasks_per_iteration": 4, "rollouts_per_task": 4},
-    "train_policy": {"updates": 1, "threads": 1},
-    "train_rm": {"updates": 1, "threads": 1},
+    "train_policy": {"updates": 1},
+    "train_rm": {"updates": 1},
+    "launch": {"threads": 1},
     "warm_start": {"enabled": False},
     "evaluation": {"rollouts_per_task": 1, "max_steps": 6},
 }
@@ -71,7 +72,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy(TOP / name, folder / name)
     params = yaml.safe_load((TOP / "params.yaml").read_text())
     for section, keys in SMALLER.items():
-        params[section] |= keys
+        params[section] = params.get(section, {}) | keys
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / ".venv").symlink_to(sys.prefix)
     return folder
