@@ -189,7 +189,7 @@ def generation_stops(source: str) -> frozenset[int]:
     if all(type(one) is int and one >= 0 for one in stops):
         return frozenset(stops)
     raise UserError(
-        f"{source}: eos_token_id of {GENERATION} must be a token id or a list of them; fetch or write the file again"
+        f"{source}/{GENERATION}: eos_token_id must be a token id or a list of them; fetch or write the file again"
     )
 
 

@@ -102,11 +102,19 @@ def test_stop_ids_are_those_of_the_generation_config_too(tmp_path: Path, said: s
     assert chat.stop_ids == {chat.end_id, byte_tokenizer().eos_token_id, *more}
 
 
-@pytest.mark.parametrize("text", ['{"eos_token_id": "</s>"}', '{"eos_token_id": [true]}', "[]", "{"])
-def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ('{"eos_token_id": "</s>"}', "eos_token_id must be a token id"),
+        ('{"eos_token_id": [true]}', "eos_token_id must be a token id"),
+        ("[]", "expected a JSON object"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path, text: str, flaw: str) -> None:
     byte_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(text)
-    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id"):
+    with pytest.raises(UserError, match=rf"generation_config\.json: {flaw}"):
         ChatFormat(load_tokenizer(tmp_path))
 
 
