@@ -22,5 +22,5 @@ def test_a_shard_that_is_replaced_while_it_is_judged_is_not_judged_further(tmp_p
     (task,) = played_tasks(tmp_path / "x")
     assert [row["trajectory_id"] for row in task.rows()] == ["c1"]
     played(tmp_path / "x", "c2")
-    with pytest.raises(UserError, match="replaced while the shard was read"):
+    with pytest.raises(UserError, match="if another call has replaced the shard meanwhile, call this one again"):
         task.rows()

@@ -159,8 +159,9 @@ def test_the_remedy_is_the_first_change_that_fits() -> None:
     assert one == "set train_rm.lora.rank: 32"
 
 
-def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured) -> None:
+def test_a_stage_that_trains_nothing_needs_nothing(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge of this file is off. Its warm start has one GPU and takes more than 80 GB, in fp32."""
+    monkeypatch.setenv("COLUMNS", "150")  # a narrower terminal shows the table in parts
     file = str(packaged_files()["demyagent-qwen3-4b"])
     assert rla(["plan-memory", "--params", file]) == 2
     error = capsys.readouterr().err

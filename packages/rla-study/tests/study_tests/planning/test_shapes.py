@@ -107,5 +107,5 @@ def test_a_config_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) 
 
 def test_stop_tokens_nested_without_end_are_named(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text("[" * 100_000)
-    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id"):
+    with pytest.raises(UserError, match=r"generation_config\.json: not valid JSON"):
         generation_stops(tmp_path)
