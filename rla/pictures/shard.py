@@ -68,13 +68,15 @@ class ImageShard:
 
     def finish_slice(self) -> None:
         """Write the manifest of this slice if there are several."""
-        if self._writer.slice.count > 1 and not self._writer.complete:
+        if self._writer.slice.count > 1 and not is_complete(self.folder):
             self._writer.finish(joins=False)
 
     def finish(self) -> None:
-        """Write the manifest of the whole shard."""
+        """Write the manifest of the whole shard. Raises UserError if the pictures of a slice are missing."""
         if self._writer.slice.count > 1:
             self._writer.join()
+            if not is_complete(self.folder):  # another slice found it complete before this one began it again
+                raise UserError(f"{self.folder}: the pictures of a slice are missing; call the same command again")
         elif not self._writer.complete:
             self._writer.finish()
 

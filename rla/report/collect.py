@@ -63,7 +63,11 @@ def collect(run: Path) -> RunSummary:
     main = held_out(run, "")
     figures: dict[tuple[int, str], list[Mapping[str, float]]] = {}
     for place, found in recorded_calls(
-        run, lambda call: ((call["iteration"], call["stage"]), dict(call.get("figures", {})))
+        run,
+        lambda call: (
+            (call["iteration"], call["stage"]),
+            {name: float(value) for name, value in call.get("figures", {}).items()},
+        ),
     ):
         figures.setdefault(place, []).extend([found] if found else [])
     return RunSummary(
@@ -128,16 +132,17 @@ def seconds_of(run: Path) -> dict[tuple[int, str], float]:
 
 
 def recorded_calls(run: Path, read: Callable[[Row], T]) -> Iterator[T]:
-    """Each call in the records of times (`rla.cli.calls`) whose outputs have the origin of the record's last call, as
-    `read` makes it of the call with its `iteration` and `stage`. Calls of `report` are left out: it would change with
-    every call if it had its own time. Raises UserError for a damaged record.
+    """Yield `read(call)` for each call in the records of times (`rla.cli.calls`) whose outputs are current.
+
+    A call also has its `iteration`, `stage` and `record`, the name of the file. Calls of `report` are left out, because
+    it would change with every call if it had its own time. Raises UserError for a damaged record.
     """
     for path in sorted((run / "timings").glob("*.json")):
         try:
             record = read_json(path)
             place = {"iteration": int(record["iteration"]), "stage": str(record["stage"]), "record": path.name}
             last = record["calls"][-1]["origin"]
-            calls = [read(place | call) for call in record["calls"] if call["origin"] in (None, last)]
+            calls = [read(call | place) for call in record["calls"] if call["origin"] in (None, last)]
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
         if place["stage"] != "report":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rla.errors import UserError
 from rla.metrics.custom import brought_numbers, followed_figures
 from rla.report.collect import Row, RunSummary, iteration_row, json_or_empty, seconds_of, titled_splits
 from rla.report.tables import LOOP, edit_counts
@@ -85,7 +87,9 @@ def run_points(run: Path) -> list[CurvePoint]:
                 values |= {f"{name}/{split}": value for name, value in brought_numbers(row).items()}
                 values |= {f"{tag} on {split}": row.get(key) for tag, key in followed.items()}
                 add(f"evaluation on {split}", number, values)
-    spent = seconds_of(run)
+    spent: dict[tuple[int, str], float] = {}
+    with suppress(UserError):  # a damaged record of times takes no other curve along
+        spent = seconds_of(run)
     for number in sorted({iteration for iteration, _ in spent}):
         seconds = {f"seconds/{stage}": spent.get((number, stage)) for stage in LOOP}
         if None not in seconds.values():

@@ -370,7 +370,9 @@ class ShardWriter:
             self.join(check)
 
     def _is_joined(self) -> bool:
-        """Whether another slice has completed the shard with this one's parts, because an earlier call had ended it."""
+        """Whether another slice has completed the shard with exactly this slice's parts, which an earlier call had
+        finished.
+        """
         found = optional_record(self.folder, MANIFEST) if self.slice.count > 1 else None
         if found is None or not self._is_own(found[1]):
             return False

@@ -298,7 +298,7 @@ class WeightedTrainer(SFTTrainer):
 
 
 class _SaveWhenInterrupted(TrainerCallback):
-    """After Ctrl-C ends the training with a checkpoint. Not at the last step: resumed there, it would make one more."""
+    """Stop after Ctrl-C and save a checkpoint, except at the last step: resumed from there, it would make one more."""
 
     def __init__(self, interrupts: DeferredInterrupts) -> None:
         self.interrupts = interrupts

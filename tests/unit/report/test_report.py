@@ -159,6 +159,7 @@ def test_broken_episodes_are_no_part_of_the_gain(tmp_path: Path) -> None:
         {"iteration": 1},
         {"iteration": "x", "stage": "rollout", "calls": []},
         {"iteration": 1, "stage": "rollout", "calls": [{}]},
+        {"iteration": 1, "stage": "rollout", "calls": [{"origin": None, "seconds": 1, "figures": {"calls": "x"}}]},
     ],
 )
 def test_damaged_times_are_named(played: Path, record: object) -> None:

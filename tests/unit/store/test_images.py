@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ from rla.store.reading import read_rows
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import Origin, ShardWriter
 from tests.unit.builders import trajectory
+from tests.unit.store.shard_damage import flip
+
+WORKERS = [Slice(index=index, count=2, started=True) for index in (1, 2)]
 
 
 def png(shade: int, width: int = 3, height: int = 2) -> bytes:
@@ -191,3 +195,29 @@ def test_pictures_of_another_call_are_refused(tmp_path: Path) -> None:
 def test_bytes_that_are_no_picture_have_no_size(broken: bytes) -> None:
     with pytest.raises(ValueError, match="PNG"):
         png_size(broken)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_trajectories_are_not_complete_before_the_pictures_of_all_slices(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """Both workers find the pictures complete, and the first one begins them again for a damaged part."""
+    folder = made(tmp_path / "x")
+    flip(folder / "part-00000.parquet", 60)
+
+    def call() -> Iterator[str]:
+        workers = [(part, *writers(folder, part=part, overwrite=True)) for part in WORKERS]
+        for part, writer, images in (workers[index] for index in order):
+            for index in range(2):
+                if part.takes(index) and index not in writer.done:
+                    keep(writer, images, index)
+            try:
+                finish(writer, images)
+            except UserError as error:
+                yield str(error)
+
+    while said := list(call()):
+        assert len(said) == 1 and "the pictures of a slice are missing; call the same command again" in said[0]
+        assert order == (1, 0)
+    assert is_complete(folder) and is_complete(images_folder(folder))
+    assert dict(stream_images(images_folder(folder), {png_digest(png(1))})) == {png_digest(png(1)): png(1)}

@@ -149,7 +149,7 @@ def _share_artifact(source: Path, target: Path, name: str) -> None:
     """Link one artifact, and the weights below it if it is an adapter, which are elsewhere in the run."""
     made = artifact(source, name, 0)
     share_files(made, artifact(target, name, 0))
-    base, top = base_of(made / "model") if made.is_dir() else None, source.absolute()
+    base, top = base_of(made / "model") if made.is_dir() else None, Path(os.path.normpath(source.absolute()))
     if base is not None and base.folder.is_relative_to(top):
         share_files(base.folder, target / base.folder.relative_to(top))
 

@@ -58,8 +58,8 @@ def write_ablation_record(path: Path, design: Design, root: Path, arms: Sequence
 
 
 def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: Sequence[Path]) -> list[ArmOutcome]:
-    """The arms together with the runs in these files; each arm's runs are in the order of seeds. An arm that the design
-    has lost since comes after the others.
+    """The arms together with the runs in these files; each arm's runs are in the order of seeds. An arm that is
+    no longer in the design comes after the others.
 
     Raises UserError if a file is not a record, a seed is there twice, the held-out tasks differ from those of the other
     runs, or two runs of an arm have different parameters.
@@ -67,7 +67,8 @@ def with_records(design: Design, root: Path, arms: Sequence[ArmOutcome], paths: 
     found = {arm.arm.name: arm for arm in arms}
     for path in paths:
         for name, runs in read_record(path).items():
-            arm = found.get(name) or ArmOutcome(arm=Arm(name=name, title=name, changes={}), runs=())
+            lost = Arm(name=name, title=f"{name} (not in the design)", changes={})
+            arm = found.get(name) or ArmOutcome(arm=lost, runs=(), own_starts=design.start_per_seed)
             found[name] = replace(arm, runs=_joined_runs(path, arm, runs))
     for arm in found.values() if paths else ():
         _shared_parameters(design, root, arm)

@@ -69,16 +69,17 @@ def test_further_held_out_splits_are_shared_too(tmp_path: Path) -> None:
 
 def test_the_weights_below_an_adapter_are_shared_with_it(tmp_path: Path) -> None:
     """An arm whose models are adapters cannot load them otherwise."""
-    made_start(tmp_path, "first")
-    start = start_folder(tmp_path) / RUN
+    (root := tmp_path / "arms" / ".." / "root").mkdir(parents=True)
+    made_start(root, "first")
+    start = start_folder(root) / RUN
     (base := artifact(start, "init_policy", 0)).mkdir(parents=True)
     (base / "model.safetensors").write_text("weights")
     (model := artifact(start, "first_policy", 0) / "model").mkdir()
     files = {"model.safetensors": {"bytes": 7, "sha256": ""}}
     (model / BASE).write_text(json.dumps({"base": os.path.relpath(base, model), KEY: files}))
-    folder = make_arm(tmp_path, DESIGN, ARM, 1) / RUN
+    folder = make_arm(root, DESIGN, ARM, 1) / RUN
     found = base_of(artifact(folder, "first_policy", 0) / "model")
-    assert found is not None and found.folder == artifact(folder, "init_policy", 0)
+    assert found is not None and found.folder == artifact(folder.resolve(), "init_policy", 0)
     assert (found.folder / "model.safetensors").read_text() == "weights"
 
 

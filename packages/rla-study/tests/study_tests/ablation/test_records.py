@@ -119,12 +119,13 @@ def test_a_packed_record_holds_the_same(tmp_path: Path, design: Design) -> None:
 
 
 def test_an_arm_that_the_design_has_lost_comes_last(tmp_path: Path, design: Design) -> None:
+    design = replace(design, start_per_seed=True)
     here = arms_of(design, full=(run_of(0, "111"),))
     root, file = ran(tmp_path / "here", design, here), record(tmp_path / "record.json", design, here)
     whole = json.loads(file.read_text())
     file.write_text(json.dumps({**whole, "arms": {"other": whole["arms"]["full"]}}))
     *_, full, other = with_records(design, root, here, [file])
-    assert (full.arm.name, other.arm.name) == ("full", "other")
+    assert (full.arm.name, other.arm.title, other.own_starts) == ("full", "other (not in the design)", True)
     assert other.runs[0].evaluations == full.runs[0].evaluations
 
 
