@@ -51,7 +51,7 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 
 from rla.config.schema import bounds_in_words, section_schema
-from rla.config.sections import Config, JudgeServerConfig
+from rla.config.sections import Config
 from rla.config.training import protected, warmed
 from rla.errors import UserError
 from rla.plugins import loaded, package_of, registered
@@ -371,7 +371,9 @@ def _combinations(config: Config) -> Iterator[str]:
     if judge.decoding == "admissible" and judge.prompt != "plain":
         yield "judge.decoding: admissible needs judge.prompt: plain"
     if not judge.trains:
-        yield from _server_flaws(judge.server, "judge.server", "judge.server is set")
+        yield from _address_flaws(judge.server.url, "judge.server.url", "judge.server is set")
+        if not judge.server.model:
+            yield "judge.server is set; set judge.server.model to the name by which the server knows it"
         if judge.decoding == "admissible":
             yield "judge.server is set, and a chat server does not restrict its replies; set judge.decoding: free"
     if server := config.adaptation.llm.server:
@@ -453,12 +455,6 @@ def _address_flaws(text: str, key: str, reason: str) -> Iterator[str]:
         yield f"{reason}; set {key} to the base URL of {example}, not {text!r}"
     elif url.username or url.password or url.query:
         yield f"{reason}; {key} holds more than host and path; keys belong into the environment"
-
-
-def _server_flaws(server: JudgeServerConfig, key: str, reason: str) -> Iterator[str]:
-    yield from _address_flaws(server.url, f"{key}.url", reason)
-    if not server.model:
-        yield f"{reason}; set {key}.model to the name by which the server knows it"
 
 
 def web_address(text: str) -> SplitResult | None:

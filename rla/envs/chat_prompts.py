@@ -62,13 +62,10 @@ def _marked(text: str, forged: Callable[[str], object]) -> str:
 
 def framed(text: str) -> str:
     """`text` between two lines of dashes, longer than any such line in it, so it cannot end its own frame."""
-    dashes = [len(line.strip()) for line in text.splitlines() if all(map(_is_dash, folded(line.strip())))]
+    lines = [line.strip() for line in text.splitlines()]
+    dashes = [len(line) for line in lines if all(s in DASHES or unicodedata.category(s) == "Pd" for s in folded(line))]
     rule = "-" * max(SHORTEST_RULE, max(dashes, default=0) + 1)
     return f"{rule}\n{text}\n{rule}"
-
-
-def _is_dash(sign: str) -> bool:
-    return sign in DASHES or unicodedata.category(sign) == "Pd"
 
 
 BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")

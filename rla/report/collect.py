@@ -5,7 +5,7 @@ A run may still be in progress, and a stage may have been skipped: metrics that 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,7 +120,7 @@ def json_or_empty(path: Path) -> Row:
 
 def seconds_of(run: Path) -> dict[tuple[int, str], float]:
     """(iteration, stage) -> seconds of the calls that made the present outputs. Raises as `recorded_calls`."""
-    spent: Counter[tuple[int, str, str]] = Counter()
+    spent: defaultdict[tuple[int, str, str], float] = defaultdict(float)
     for place, seconds in recorded_calls(
         run, lambda call: ((call["iteration"], call["stage"], call["record"]), float(call["seconds"]))
     ):

@@ -1,95 +1,121 @@
-"""Rules between columns of a shard that no schema can state, such as spans of steps that lie within their segment."""
+"""Rules between columns of a shard that no schema can state, such as spans of steps that lie within their segment.
+
+They are computed without polars, whose threads would keep the reader of a shard from forking.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import polars as pl
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-_Broken = tuple[pl.DataFrame, str]  # the items that break a rule, with their `row`, and the rule
+_Ints = npt.NDArray[np.int64]
+_Broken = tuple[_Ints, str]  # the rows that break a rule, and the rule
 
 
 def broken_rule(kind: str, table: pa.Table) -> str:
     """The first rule that a row of trajectories or scores breaks, and the row; empty if they keep all."""
-    rows = pl.DataFrame(pl.from_arrow(table))
-    for broken, rule in _trajectory_rules(rows) if kind == "trajectories" else _score_rules(rows):
-        if len(broken):
-            return f"row {broken['row'][0]} of these: {rule}"
+    rules = {"trajectories": _trajectory_rules, "scores": _score_rules}
+    for rows, rule in rules[kind](table) if kind in rules else ():
+        if len(rows):
+            return f"row {rows[0]} of these: {rule}"
     return ""
 
 
-def _trajectory_rules(rows: pl.DataFrame) -> Iterator[_Broken]:
-    if _has(rows, "steps") and "places" in rows.columns:
-        odd = pl.col("places").list.len() != pl.col("steps").list.len()  # null without places
-        yield rows.select(row=pl.int_range(pl.len()), odd=odd).filter("odd"), "places are not as many as steps"
-    if not _has(rows, "segments", "token_ids"):
-        return
-    if _has(rows, "segments", "sampled", "logprobs", "allowed"):
-        segments = _items(
-            rows,
-            "segments",
-            token_ids=_length("token_ids"),
-            logprobs=_length("logprobs"),
-            sampled=_length("sampled"),
-            drawn=_field("sampled").list.sum(),
-            allowed=_length("allowed"),
-        )
-        unlike = (pl.col("token_ids") != pl.col("logprobs")) | (pl.col("token_ids") != pl.col("sampled"))
-        yield segments.filter(unlike), "token columns of a segment have different lengths"
+def _trajectory_rules(table: pa.Table) -> Iterator[_Broken]:
+    steps, segments = _Nested.of(table, "steps"), _Nested.of(table, "segments")
+    if segments is not None and segments.has("token_ids", "sampled", "logprobs", "allowed"):
+        tokens, sampled = segments.lengths("token_ids"), segments.sums("sampled")
+        same = (tokens == segments.lengths("logprobs")) & (tokens == segments.lengths("sampled"))
+        yield segments.rows[~same], "token columns of a segment have different lengths"
         yield (
-            segments.filter(pl.col("allowed") != pl.col("drawn")),
+            segments.rows[segments.lengths("allowed") != sampled],
             "a segment lacks the allowed ids of a sampled token",
         )
-    lengths = pl.col("lengths")  # of the segments of the row
-    length = lengths.list.get(pl.col("segment"), null_on_oob=True).fill_null(0)
-    absent = pl.col("segment") >= lengths.list.len()
-    of_row = pl.col("segments").list.eval(_length("token_ids"))
-    if _has(rows, "steps", "segment", "start", "end"):
-        steps = _items(rows, "steps", of_row, segment=_field("segment"), start=_field("start"), end=_field("end"))
-        scripted = lengths.list.len() == 0  # an episode without tokens
-        yield steps.filter(absent & ~scripted), "a step names a segment that is not there"
-        outside = (pl.col("start") > pl.col("end")) | (pl.col("end") > length)
-        yield steps.filter(outside), "the span of a step is not within its segment"
-    if _has(rows, "image_spans", "segment", "start", "length"):
-        spans = _items(rows, "image_spans", of_row, segment=_field("segment"), end=_end_of_span())
-        yield spans.filter(absent), "a picture stands in a segment that is not there"
-        yield spans.filter(pl.col("end") > length), "a picture stands behind the end of its segment"
+    if steps is not None and segments is not None and steps.has("segment", "start", "end"):
+        own, start, end = (steps.values(name) for name in ("segment", "start", "end"))
+        has_tokens = segments.counts[steps.rows] > 0  # scripted episodes have no tokens
+        yield steps.rows[has_tokens & (own >= segments.counts[steps.rows])], "a step names a segment that is not there"
+        if segments.has("token_ids"):
+            length = np.zeros(len(own), dtype=np.int64)
+            place = (segments.starts[steps.rows] + own)[has_tokens]
+            length[has_tokens] = segments.lengths("token_ids")[place]
+            yield steps.rows[(start > end) | (end > length)], "the span of a step is not within its segment"
+    if steps is not None:
+        places = _Nested.of(table, "places")
+        if places is not None:
+            odd = places.given & (places.counts != steps.counts)
+            yield np.flatnonzero(odd), "places are not as many as steps"
+    spans = _Nested.of(table, "image_spans")
+    if spans is not None and segments is not None and segments.has("token_ids"):
+        own = spans.values("segment")
+        there = own < segments.counts[spans.rows]
+        yield spans.rows[~there], "a picture stands in a segment that is not there"
+        length = segments.lengths("token_ids")[segments.starts[spans.rows] + own]
+        ends = spans.values("start").astype(np.int64) + spans.values("length")
+        yield spans.rows[ends > length], "a picture stands behind the end of its segment"
 
 
-def _score_rules(rows: pl.DataFrame) -> Iterator[_Broken]:
-    if _has(rows, "judgements", "token_ids", "logprobs", "allowed"):
-        names = ("token_ids", "logprobs", "allowed")
-        votes = _items(rows, "judgements", **{name: _length(name) for name in names})
-        unlike = (pl.col("token_ids") != pl.col("logprobs")) | (pl.col("token_ids") != pl.col("allowed"))
-        yield votes.filter(unlike), "token columns of a judgement have different lengths"
-    if _has(rows, "image_spans", "start", "length") and "prompt_ids" in rows.columns:
-        spans = _items(rows, "image_spans", pl.col("prompt_ids").list.len(), end=_end_of_span())
-        yield spans.filter(pl.col("end") > pl.col("lengths")), "a picture stands behind the end of the prompt"
+def _score_rules(table: pa.Table) -> Iterator[_Broken]:
+    votes = _Nested.of(table, "judgements")
+    if votes is not None and votes.has("token_ids", "logprobs", "allowed"):
+        tokens = votes.lengths("token_ids")
+        same = (tokens == votes.lengths("logprobs")) & (tokens == votes.lengths("allowed"))
+        yield votes.rows[~same], "token columns of a judgement have different lengths"
+    spans = _Nested.of(table, "image_spans")
+    if spans is not None and "prompt_ids" in table.column_names:
+        length = _lengths(_whole(table, "prompt_ids"))
+        ends = spans.values("start").astype(np.int64) + spans.values("length")
+        yield spans.rows[ends > length[spans.rows]], "a picture stands behind the end of the prompt"
 
 
-def _has(rows: pl.DataFrame, column: str, *fields: str) -> bool:
-    """Whether there is such a column, of lists of objects with these fields."""
-    kind = rows.schema.get(column)
-    inner = kind.inner if isinstance(kind, pl.List) else None
-    return isinstance(inner, pl.Struct) and {field.name for field in inner.fields} >= {*fields}
+class _Nested:
+    """A column of lists, its items side by side: `rows` has the row of each, `starts` and `counts` those of each row.
+
+    `given`: of each row whether it has a list at all.
+    """
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self.given = column.is_valid().to_numpy(zero_copy_only=False)
+        self.counts = _lengths(column)
+        self.starts = np.cumsum(self.counts) - self.counts
+        self.rows = np.repeat(np.arange(len(column)), self.counts)
+        self._items = column.flatten()
+
+    @classmethod
+    def of(cls, table: pa.Table, name: str) -> _Nested | None:
+        return cls(_whole(table, name)) if name in table.column_names else None
+
+    def has(self, *names: str) -> bool:
+        """Whether the items are objects with these columns."""
+        kind = self._items.type
+        return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} >= set(names)
+
+    def values(self, name: str) -> _Ints:
+        found: _Ints = self._items.field(name).to_numpy(zero_copy_only=False)
+        return found
+
+    def lengths(self, name: str) -> _Ints:
+        return _lengths(self._items.field(name))
+
+    def sums(self, name: str) -> _Ints:
+        """How many items of each inner list of truths are true."""
+        inner = self._items.field(name)
+        total = np.concatenate([[0], np.cumsum(inner.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
+        ends = np.cumsum(_lengths(inner))
+        sums: _Ints = total[ends] - total[ends - _lengths(inner)]
+        return sums
 
 
-def _items(rows: pl.DataFrame, column: str, lengths: pl.Expr | None = None, **fields: pl.Expr) -> pl.DataFrame:
-    """The items of a column of lists, one below the other: their `fields`, their `row`, and `lengths` of the row."""
-    of_row = pl.lit(None) if lengths is None else lengths
-    listed = pl.col(column).list.eval(pl.struct(*(field.alias(name) for name, field in fields.items())))
-    items = rows.select(row=pl.int_range(pl.len()), lengths=of_row, item=listed).explode("item")
-    return items.filter(pl.col("item").is_not_null()).unnest("item")
+def _whole(table: pa.Table, name: str) -> Any:
+    return table.column(name).combine_chunks()
 
 
-def _field(name: str) -> pl.Expr:
-    return pl.element().struct.field(name)
-
-
-def _length(name: str) -> pl.Expr:
-    return _field(name).list.len()
-
-
-def _end_of_span() -> pl.Expr:
-    return _field("start").cast(pl.Int64) + _field("length")
+def _lengths(lists: pa.ListArray) -> _Ints:
+    """Of each list; 0 for one that is null."""
+    found: _Ints = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from rla.errors import UserError
 from rla.plugins import loaded_path, registered
 from rla.store.layout import rerun, resource
+from rla.store.rules import broken_rule
 from rla.text import whole_texts
 
 GROUP = "rla.schemas"
@@ -167,11 +168,8 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
         _check_table(kind, table)
     except UserError as error:
         raise UserError(f"{path}: {error}; {rerun(path)}") from None
-    if kind in ("trajectories", "scores"):
-        from rla.store.rules import broken_rule  # polars starts threads, and stages are forked from a process with one
-
-        if found := broken_rule(kind, table):
-            raise UserError(f"{path}: {found}; {rerun(path)}")
+    if found := broken_rule(kind, table):
+        raise UserError(f"{path}: {found}; {rerun(path)}")
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
