@@ -22,7 +22,7 @@ from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.pipeline import StageContext, StageSpec, called_again
 from rla.processes import WORKER, run_workers, workers_of
-from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
+from rla.store.atomic import WHOLE, Slice, lock_outputs, remove_left_locks, slices
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.manifest import (
     MANIFEST,
@@ -128,16 +128,20 @@ def check_failures(
         raise UserError(f"{folder}: {failed} of {total} {of}, more than rollout.max_failed_share = {limit}; {remedy}")
 
 
-def ensure(ctx: StageContext, stage: str | StageSpec, *, overwrite: bool = False, **options: Any) -> None:
+def ensure(
+    ctx: StageContext, stage: str | StageSpec, *, makes: Sequence[Path] = (), overwrite: bool = False, **options: Any
+) -> None:
     """Run another stage of the same run with its default folders. `stage`: the name of a stage of the core, or the
-    `StageSpec` of a package's stage. Raises UserError in a slice, because all slices would run it at once.
+    `StageSpec` of a package's stage. `makes`: its outputs, if these options make only some of them. Raises UserError in
+    a slice, because all slices would run it at once.
     """
     spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
     if "slice" in ctx.options:
         raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
     ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
     made = replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite)
-    with lock_outputs([made.path(option) for option, _ in spec.writes], wait=True):  # another call may be making them
+    places = makes or [made.path(option) for option, _ in spec.writes]
+    with lock_outputs(places, wait=True):  # another call may be making them
         import_module(spec.module).run(made)
 
 
@@ -155,9 +159,10 @@ def _make_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
     """
     begun = folder.exists()
     if is_finished(folder):
+        remove_left_locks([folder])
         return
     try:
-        ensure(ctx, "make-tasks", split=split)
+        ensure(ctx, "make-tasks", makes=[folder], split=split)
     except UserError as error:
         if not begun:
             raise
@@ -179,7 +184,9 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder
     initial = artifact(ctx.run, f"init_{model}", 0)
-    if not initial.exists():
+    if initial.exists():
+        remove_left_locks([artifact(ctx.run, name, 0) for name in ("init_policy", "init_rm")])
+    else:
         _make_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
         ensure(ctx, "init-model")
     if not option.startswith("init") and ctx.config.warm_start.enabled:
