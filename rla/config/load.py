@@ -267,7 +267,10 @@ def _flaw(error: ValidationError, prefix: str) -> str:
         case "enum":
             return f"{key} is {value!r}; choose one of {', '.join(map(str, node['enum']))}"
         case "type" | "anyOf" if not bounds_in_words(node) or not _is_number(value):
-            kinds = [kind for part in ([node] if "type" in node else node["anyOf"]) for kind in _kinds(part)]
+            kinds: list[str] = []
+            for part in [node] if "type" in node else node["anyOf"]:
+                found = part.get("type", part.get("enum", []))
+                kinds += [found] if isinstance(found, str) else map(str, found)
             return f"{key} is {value!r}; expected {' or '.join(EXPECTED.get(kind, kind) for kind in kinds)}"
         case "minItems" | "maxItems":
             return f"{key} is {value!r}; expected list of {node['minItems']}"
@@ -275,12 +278,6 @@ def _flaw(error: ValidationError, prefix: str) -> str:
             limit: Any = error.validator_value
             return f"{key} is {value}; it must be at most {limit if isinstance(limit, int) else f'{limit:g}'}"
     return f"{key} is {value}; it must be {bounds_in_words(node)}"
-
-
-def _kinds(node: Mapping[str, Any]) -> list[str]:
-    """Names of JSON types, and the values of an enumeration."""
-    found = node.get("type", node.get("enum", []))
-    return [found] if isinstance(found, str) else [*map(str, found)]
 
 
 def _made(hint: Any, value: Any, where: str, prefix: str) -> Any:

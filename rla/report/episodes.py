@@ -196,6 +196,9 @@ def shown_episodes(
         for index, step in enumerate(row["steps"]):
             key = row["trajectory_id"], index
             reward, advantage = paid.get(key, (None, None))
+            pngs = pictures.get(index, ())
+            if pngs and isinstance(prompt, DrawsActions):  # into the last picture
+                pngs = [*pngs[:-1], prompt.drawn(step["action"], pngs[-1])]
             steps.append(
                 ShownStep(
                     index=index,
@@ -204,7 +207,7 @@ def shown_episodes(
                     reward=reward,
                     advantage=advantage,
                     label=known.get(key),
-                    images=_pointed(prompt, step["action"], pictures.get(index, ())),
+                    images=pngs,
                     calls=_calls(prompt, step["action"], row, index) if isinstance(prompt, ToolPrompt) else (),
                 )
             )
@@ -263,11 +266,6 @@ def _calls(prompt: ToolPrompt, action: str, row: dict[str, Any], index: int) -> 
         ShownCall(name=name, arguments=arguments, status=status, fault=fault)
         for (name, arguments, fault), status in zip(prompt.calls_in(action), ended, strict=False)
     ]
-
-
-def _pointed(prompt: Any, action: str, pngs: Sequence[bytes]) -> Sequence[bytes]:
-    """The pictures of an observation; the place that the action points at is drawn into the last one."""
-    return [*pngs[:-1], prompt.drawn(action, pngs[-1])] if pngs and isinstance(prompt, DrawsActions) else pngs
 
 
 def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:

@@ -6,7 +6,7 @@ They are computed without polars, whose threads would keep the reader of a shard
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,7 @@ def _score_rules(table: pa.Table) -> Iterator[_Broken]:
         yield votes.rows[~same], "token columns of a judgement have different lengths"
     spans = _Nested.of(table, "image_spans")
     if spans is not None and "prompt_ids" in table.column_names:
-        length = _lengths(_whole(table, "prompt_ids"))
+        length = _lengths(table.column("prompt_ids").combine_chunks())
         ends = spans.values("start").astype(np.int64) + spans.values("length")
         yield spans.rows[ends > length[spans.rows]], "a picture stands behind the end of the prompt"
 
@@ -88,7 +88,7 @@ class _Nested:
 
     @classmethod
     def of(cls, table: pa.Table, name: str) -> _Nested | None:
-        return cls(_whole(table, name)) if name in table.column_names else None
+        return cls(table.column(name).combine_chunks()) if name in table.column_names else None
 
     def has(self, *names: str) -> bool:
         """Whether the items are objects with these columns."""
@@ -96,8 +96,7 @@ class _Nested:
         return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} >= set(names)
 
     def values(self, name: str) -> _Ints:
-        found: _Ints = self._items.field(name).to_numpy(zero_copy_only=False)
-        return found
+        return cast("_Ints", self._items.field(name).to_numpy(zero_copy_only=False))
 
     def lengths(self, name: str) -> _Ints:
         return _lengths(self._items.field(name))
@@ -107,15 +106,10 @@ class _Nested:
         inner = self._items.field(name)
         total = np.concatenate([[0], np.cumsum(inner.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
         ends = np.cumsum(_lengths(inner))
-        sums: _Ints = total[ends] - total[ends - _lengths(inner)]
-        return sums
-
-
-def _whole(table: pa.Table, name: str) -> Any:
-    return table.column(name).combine_chunks()
+        return cast("_Ints", total[ends] - total[ends - _lengths(inner)])
 
 
 def _lengths(lists: pa.ListArray) -> _Ints:
     """Of each list; 0 for one that is null."""
-    found: _Ints = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return cast("_Ints", lengths.astype(np.int64))

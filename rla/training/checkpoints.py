@@ -302,7 +302,9 @@ class TrainState:
         )
         save_tensors(weights, place, WEIGHTS)
         save_tensors(moments, place, MOMENTS)
-        save_tensors(_random_state().items(), place, RNG)
+        random = {"cpu": torch.get_rng_state()}
+        random |= {"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {}
+        save_tensors(random.items(), place, RNG)
 
     def load(self, folder: Path) -> None:
         """Load the files that `save` wrote. A folder with weights alone (a warm start) leaves the optimizer new.
@@ -328,13 +330,6 @@ class TrainState:
         self.backend.reshard()
         for parameter, stored in _stored_parameters(self.model, TensorFiles(folder, stem)):
             self.backend.set_weight(parameter, stored)
-
-
-def _random_state() -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
