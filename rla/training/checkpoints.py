@@ -79,12 +79,12 @@ from rla.store.manifest import (
     verify_recorded,
     write_records,
 )
-from rla.training.shared import ADAM_KEYS, Backend, Ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rla.config.training import TrainConfig
+    from rla.training.shared import Backend, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -311,6 +311,8 @@ class TrainState:
 
         Raises UserError if it belongs to another model.
         """
+        from rla.training.shared import ADAM_KEYS  # imports FSDP, which takes a second
+
         self.load_weights(folder, WEIGHTS)
         moments = TensorFiles(folder, MOMENTS)
         if not moments.shapes:

@@ -379,9 +379,15 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
     config, state, started = stage.config, stage.state, time.perf_counter()
     stats, ranks = stage.sequences.stats, stage.compute.ranks
     tokens = sum(stats.loss_tokens[index] for index in indices)
-    weights = token_weights(
-        (stage.sequences[index] for index in indices), config.aggregation, fixed_length=config.max_tokens
-    )
+    advantages: list[float] = []
+
+    def whole_step() -> Iterator[TrainingSequence]:  # one at a time, because each is read from disk
+        for index in indices:
+            one = stage.sequences[index]
+            advantages.extend(one.advantages)
+            yield one
+
+    weights = token_weights(whole_step(), config.aggregation, fixed_length=config.max_tokens)
     totals: list[dict[str, Tensor]] = []  # of each pass, on the device, so that nothing waits for it within a step
     passes = ranks.share(stage.passes(indices))
     for number, (part, counted) in enumerate(passes):
@@ -408,7 +414,6 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
         values = [one[key] for one in totals]
         means[key] = max(map(float, values)) if key in EXTREMES else float(sum(values)) / tokens
     lengths = [stats.lengths[index] for index in indices]
-    advantages = np.array([value for index in indices for value in stage.sequences[index].advantages])
     return {
         "update": state.updates,
         # JSON has no other numbers than finite ones.
@@ -417,8 +422,8 @@ def update(stage: PreparedStage, indices: Sequence[int]) -> Metrics:
         "skipped": int(not norm < float("inf")),
         "lr": lr,
         "loss_tokens": tokens,
-        "advantage_mean": float(advantages.mean()),
-        "advantage_std": float(advantages.std()),
+        "advantage_mean": float(np.mean(advantages)),
+        "advantage_std": float(np.std(advantages)),
         "sequences": len(lengths),
         "tokens": sum(lengths),
         "length_mean": sum(lengths) / len(lengths),

@@ -99,6 +99,11 @@ class TrainingSequence:
         columns["replies"] = self.reply_numbers()
         return replace(self, **{key: [values[n] for n in kept] for key, values in columns.items()} | changes)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text, as `texts` has them."""
+        return self.prefix + max((end - start for start, end in self.branches), default=0)
+
     def texts(self) -> list[TrainingSequence]:
         """Each branch behind the tokens that it continues, as a sequence without branches."""
         found = []
@@ -322,11 +327,10 @@ def without_long_replies(sequence: TrainingSequence, *, max_tokens: int) -> Trai
 
     A reply stays whole or goes. It sees only the tokens before it, so the others train as they would have.
     """
-    texts = sequence.texts()
-    fitting = [one for one in texts if len(one.token_ids) <= max_tokens]
-    if len(fitting) == len(texts):
+    if sequence.longest <= max_tokens:
         return sequence
     if sequence.branches:
+        fitting = [one for one in sequence.texts() if len(one.token_ids) <= max_tokens]
         return _merged(fitting, prefix=sequence.prefix) if fitting else None
     replies = sequence.reply_numbers()
     late = {reply for reply, position in zip(replies, sequence.positions, strict=True) if position >= max_tokens}
@@ -395,9 +399,8 @@ def write_sequences(
             stats.tasks.append(one.task)
             for piece in pieces:
                 stats.lengths.append(len(piece.token_ids))
-                texts = [end - start for start, end in piece.branches] or [0]  # beyond the prefix
-                stats.rows.append(len(texts))
-                stats.longest.append(piece.prefix + max(texts))
+                stats.rows.append(max(1, len(piece.branches)))
+                stats.longest.append(piece.longest)
                 stats.loss_tokens.append(len(piece.positions))
                 stats.places.append(stream.tell())
                 stream.write(_line(piece))

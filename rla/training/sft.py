@@ -107,20 +107,20 @@ def sft(
     if log is not None:
         for step in progress.steps:
             log({**step, "resumed": True})
+    sizes, tokenizer = layer_sizes(model.config), load_tokenizer(previous.model)
+    half = lora is not None and lora.dtype == "bfloat16"
     with DeferredInterrupts(Ranks()) as interrupts:
         for number, (given, (_, config)) in enumerate(zip(rows, rounds, strict=True)):
             if number < progress.round:  # it is in the weights that a later round was stopped with
                 continue
             if number > progress.round:
                 progress.begin(number)
-            sizes, recomputed = layer_sizes(model.config), config.gradient_checkpointing
-            bound = pass_tokens(sizes, recomputed=recomputed, cuda=torch.cuda.is_available())
-            half = lora is not None and lora.dtype == "bfloat16"
+            bound = pass_tokens(sizes, recomputed=config.gradient_checkpointing, cuda=torch.cuda.is_available())
             trainer = WeightedTrainer(
                 model=model,
                 args=arguments(str(progress.folder), config=config, examples=len(given), seed=seed, half=half),
                 train_dataset=Dataset.from_list(given),
-                processing_class=load_tokenizer(previous.model),
+                processing_class=tokenizer,
                 packing=config.packing,
                 tokens_per_pass=config.tokens_per_pass or bound,
                 steps=progress.steps,
@@ -297,11 +297,11 @@ class WeightedTrainer(SFTTrainer):
         return cast("Tensor", -(log_probs * weights).sum() / inputs["total"])
 
 
+@dataclass(eq=False)
 class _SaveWhenInterrupted(TrainerCallback):
     """Stop after Ctrl-C and save a checkpoint, except at the last step: resumed from there, it would make one more."""
 
-    def __init__(self, interrupts: DeferredInterrupts) -> None:
-        self.interrupts = interrupts
+    interrupts: DeferredInterrupts
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.interrupts.asked and state.global_step < state.max_steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from rla.models.load import refuse_other_tokenizer
 from rla.pipeline import StageContext, called_again
 from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
-from rla.processes import launch, launched, launcher
+from rla.processes import launch, launched, launcher, world
 from rla.seeds import derive
 from rla.store.manifest import read_json
 from rla.store.reading import read_manifest, stream_rows
@@ -169,9 +170,10 @@ def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> 
     """Check the inputs before rows are read and a model is loaded; `shards` have the token ids. Raises UserError."""
     from rla.training.checkpoints import open_to_train
 
-    verify_model(model_folder(source), weights=False)
+    folder = model_folder(source)
+    verify_model(folder, weights=False)
     for shard in shards:
-        refuse_other_tokenizer(model_folder(source), recorded=read_manifest(shard).get("tokenizer"), shard=shard)
+        refuse_other_tokenizer(folder, recorded=read_manifest(shard).get("tokenizer"), shard=shard)
     open_to_train(source)
     if config.lora.rank:
         need_package("peft", install="rla[lora]", why="lora.rank is set")
@@ -180,9 +182,11 @@ def _check_inputs(config: TrainConfig, source: Path, shards: Sequence[Path]) -> 
 def _finished(out: Path, marker: dict[str, Any], *, overwrite: bool, folders: Mapping[str, str] | None) -> bool:
     """`finished_checkpoint` as rank 0 finds it, on every rank."""
     from rla.training.checkpoints import finished_checkpoint  # imports torch
-    from rla.training.shared import Ranks
+
+    finished = partial(finished_checkpoint, out, marker, overwrite=overwrite, folders=folders)
+    if world() == 1:
+        return finished()
+    from rla.training.shared import Ranks  # imports FSDP, which takes a second
 
     ranks = Ranks.join()
-    return ranks.broadcast(
-        finished_checkpoint(out, marker, overwrite=overwrite, folders=folders) if ranks.first else None
-    )
+    return ranks.broadcast(finished() if ranks.first else None)
