@@ -101,15 +101,12 @@ class SeeingModel:
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
 
 
-def small_config(kind: str, *, context: int = 256) -> ModelConfig:
-    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48}
-    return ModelConfig(**sizes, context=context, own=SeeingModel(kind=kind))
-
-
 @lru_cache
 def small_model(kind: str) -> Path:
     """A model folder, made once for all tests of a process."""
-    return new_vision_model(Path(mkdtemp(prefix="rla-test-")) / kind, small_config(kind))
+    sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48}
+    config = ModelConfig(**sizes, context=256, own=SeeingModel(kind=kind))
+    return new_vision_model(Path(mkdtemp(prefix="rla-test-")) / kind, config)
 
 
 def new_vision_model(folder: Path, config: ModelConfig) -> Path:

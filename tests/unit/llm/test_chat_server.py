@@ -12,6 +12,7 @@ from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
 from rla.llm import chat_server
 from rla.llm.chat_server import FIRST, ChatReply, ChatServer
+from tests.loopback import LoopbackServer
 from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 
@@ -21,7 +22,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(chat_server, name, seconds)
 
 
-def asked(server: ChatCompletions, *, samples: int = 1, text: str = "Good?", **keys: Any) -> list[ChatReply]:
+def asked(server: LoopbackServer, *, samples: int = 1, text: str = "Good?", **keys: Any) -> list[ChatReply]:
     config = JudgeServerConfig(url=server.url, model="m", **keys)
 
     async def ask() -> list[ChatReply]:
@@ -240,13 +241,6 @@ def test_a_reply_that_drips_in_has_an_end(monkeypatch: pytest.MonkeyPatch) -> No
             await asyncio.sleep(0.05)
         return response
 
-    with Dripping(drip) as server, pytest.raises(UserError, match=r"no answer in 0.3 s"):
+    server = LoopbackServer([web.post("/v1/chat/completions", drip)])
+    with server, pytest.raises(UserError, match=r"no answer in 0.3 s"):
         asked(server)
-
-
-class Dripping(ChatCompletions):
-    """A server with a handler of its own."""
-
-    def __init__(self, handler: Any) -> None:
-        super().__init__(lambda number, body: None)
-        self._complete = handler  # type: ignore[method-assign]

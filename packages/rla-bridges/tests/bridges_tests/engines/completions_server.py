@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
 
 from rla.llm.base import Completion, Generator, Request, TokenTrie
+from tests.loopback import LoopbackServer
 
 
 class Fault(StrEnum):
@@ -31,7 +29,7 @@ Faults = Callable[[int], Fault | None]  # by the number of the completion reques
 Report = Callable[[Request, Completion], list[float]]  # the log-probabilities that are reported
 
 
-class CompletionsServer:
+class CompletionsServer(LoopbackServer):
     """`with CompletionsServer(engine) as server: ... server.url`. `requests` holds the bodies in order of arrival."""
 
     def __init__(
@@ -48,37 +46,8 @@ class CompletionsServer:
         self.engine, self.faults, self.report, self.omit, self.text, self.key = engine, faults, report, omit, text, key
         self.models = [{"id": "tiny"}] if models is None else models
         self.requests: list[dict[str, Any]] = []
-        self.url = ""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._ready = threading.Event()
-
-    def __enter__(self) -> CompletionsServer:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        app = web.Application(client_max_size=1 << 24)
-        app.add_routes([web.get("/v1/models", self._list), web.post("/v1/completions", self._complete)])
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        self.url = f"http://127.0.0.1:{port}/v1"
-        self._ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+        routes = [web.get("/v1/models", self._list), web.post("/v1/completions", self._complete)]
+        super().__init__(routes, largest=1 << 24)
 
     async def _list(self, request: web.Request) -> web.Response:
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
@@ -94,7 +63,7 @@ class CompletionsServer:
             request.transport.abort()
             return web.Response()
         if fault is Fault.STALL:
-            await self._stop.wait()
+            await self.stop.wait()
         if fault is Fault.BUSY:
             return web.json_response({"error": {"message": "too many"}}, status=429, headers={"Retry-After": "0"})
         if fault is Fault.BROKEN:
