@@ -38,7 +38,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
         credit = weighed(credit, training, steps)
         policy, rm = both_advantages(training, steps, judgements, credit)
     else:
-        policy, rm = rule.rewards(training, read_judgements(ctx.path("scores")), credit)
+        votes = read_judgements(ctx.path("scores"))
+        policy, rm = rule.rewards(training, votes, credit)
     made_from = origin(ctx, inputs, sections=("credit",))  # tasks and environment are read for the metrics alone
     frames = (("policy-rewards", "policy_rewards", policy), ("rm-rewards", "rm_rewards", rm))
     outputs = [Output(folder=ctx.path(option), kind=kind, rows=frame.to_dicts()) for option, kind, frame in frames]
@@ -56,6 +57,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     }
     add_metrics(metrics, ctx.path("trajectories"), ctx.config)
     metrics |= {**reward_statistics(policy, rm), "step_weight": credit.step_weight}
-    metrics |= {} if rule is None else rule.metrics(episodes, read_judgements(ctx.path("scores")))
+    metrics |= {} if rule is None else rule.metrics(episodes, votes)
     write_json(ctx.path("metrics"), metrics)
     return {key: metrics[key] for key in ("success", "mu", "policy_samples", "rm_samples")}

@@ -250,9 +250,8 @@ class ModelDrafter:
 
     async def answers(self, messages: list[Message], samples: int, *, seed: int) -> list[str]:
         """Whole replies to another question, without thoughts; empty if it does not fit, or no reply is usable."""
-        replies = await self._first_that_fits(
-            [messages], seed=derive(seed, *self.chat.first(messages)), samples=samples
-        )
+        ids = self.chat.first(messages)
+        replies = await self._replies(ids, seed=derive(seed, *ids), samples=samples) if self._fits(ids) else []
         whole = [reply for reply in replies if reply.finish_reason is FinishReason.STOP]
         return [said for reply in whole if (said := after_thinking(reply_text(reply, self.chat)))]
 
@@ -264,12 +263,14 @@ class ModelDrafter:
         else:
             played = evidence.episodes[:EPISODES]
             notes = ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in played]
-        versions = []
-        for count in (len(notes), len(notes) // 2, len(notes) // 4, 0):
+
+        def version(count: int) -> list[Message]:
             told = "\n".join(f"- {note}" for note in notes[:count]) or "(none)"
             parts = {"Task": choice.task.instruction, "Counted": facts or "(nothing)", "Notes": told}
-            versions.append([user(f"{_TOO_HARD if failed else _TOO_EASY}\n\n{quoted(parts)}")])
-        replies = await self._first_that_fits(versions, seed=derive(seed, "task"))
+            return [user(f"{_TOO_HARD if failed else _TOO_EASY}\n\n{quoted(parts)}")]
+
+        counts = dict.fromkeys((len(notes), len(notes) // 2, len(notes) // 4, 0))
+        replies = await self._first_that_fits(map(version, counts), seed=derive(seed, "task"))
         return read_critique(replies[0], self.chat) if replies else ""
 
     async def _on_failures(self, evidence: Evidence, *, seed: int) -> list[str]:
@@ -283,18 +284,17 @@ class ModelDrafter:
         replies = await asyncio.gather(*asked)
         return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
 
-    async def _first_that_fits(
-        self, versions: Sequence[list[Message]], *, seed: int, samples: int = 1
-    ) -> list[Completion]:
+    async def _first_that_fits(self, versions: Iterable[list[Message]], *, seed: int) -> list[Completion]:
         """The replies to the first version of a prompt that fits; empty if none fits, or no reply is usable."""
-        for messages in versions:
-            ids = self.chat.first(messages)
-            if self._fits(ids):
-                try:
-                    return await replies_to(self.generator, self._request(ids, seed=seed, samples=samples))
-                except UnusableReply:
-                    break
-        return []
+        ids = next(filter(self._fits, map(self.chat.first, versions)), None)
+        return [] if ids is None else await self._replies(ids, seed=seed)
+
+    async def _replies(self, ids: list[int], *, seed: int, samples: int = 1) -> list[Completion]:
+        """Empty if no reply is usable."""
+        try:
+            return await replies_to(self.generator, self._request(ids, seed=seed, samples=samples))
+        except UnusableReply:
+            return []
 
     def _request(self, ids: list[int], *, seed: int, samples: int) -> Request:
         config = self.config

@@ -46,7 +46,7 @@ from rla.rollouts.first_replies import FirstReplies
 from rla.seeds import derive
 from rla.store.atomic import WHOLE, Slice
 from rla.store.manifest import Origin, digest
-from rla.store.reading import group_of, read_nested, read_part
+from rla.store.reading import group_of, read_nested, read_part, shard_parts
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
 
@@ -378,7 +378,7 @@ def _refuse_failed(ctx: StageContext, writer: TrajectoryWriter, counts: Mapping[
     first reply because not even the first prompt fits. Groups with failed episodes are played again by the next call.
     """
     config, share, episodes = ctx.config, ctx.config.rollout.max_failed_share, counts["episodes"]
-    parts = sorted(writer.folder.glob("part-*.parquet"))
+    parts = shard_parts(writer.folder)
     try:
         check_failures(writer.folder, counts["env_errors"], episodes, share)
     except UserError:

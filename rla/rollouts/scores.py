@@ -38,7 +38,7 @@ from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.rollouts.play import run_groups
 from rla.seeds import derive
-from rla.store.reading import Entry, part_rows, read_manifest, read_nested, tasks_by_id, verify_shard
+from rla.store.reading import Entry, part_rows, read_manifest, read_nested, shard_parts, tasks_by_id, verify_shard
 from rla.store.records import Judgement, StepScore, StopReason, Task, columns
 from rla.store.shards import ShardWriter
 from rla.text import after_thinking
@@ -431,7 +431,7 @@ def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> No
             of = f"replies of {judge.server.url} failed"
             check_failures(writer.folder, whole[FAILED], whole["steps"] * judge.votes, limit, of=of)
         except UserError:
-            for part in sorted(writer.folder.glob("part-*.parquet")):
+            for part in shard_parts(writer.folder):
                 rows = read_nested(part, ["judgements.list.element.truncated"])
                 if any(len(row["judgements"]) < judge.votes for row in rows):
                     writer.discard(part)

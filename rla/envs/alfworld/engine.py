@@ -472,8 +472,12 @@ class FastEngine:
         self.state = state
         self._moves = legal(self.tables, state)
 
+    def commands(self) -> tuple[str, ...]:
+        """The admissible commands, in the stock engine's order."""
+        return tuple(sorted(self._moves))
+
     def _observe(self, text: str) -> Observation:
-        won, commands = self.tables.won(self.state), tuple(sorted(self._moves))  # in the stock engine's order
+        won, commands = self.tables.won(self.state), self.commands()
         return Observation(text=text, commands=commands, won=won, done=won, place=self._place())
 
     def _place(self) -> str:

@@ -305,7 +305,7 @@ def label_steps(
         taken = attempt(state, action)
         labels.append([taken, *alternatives])
         search.read(action, taken.next_observation)
-        commands = tuple(sorted(legal(tables, engine.state)))
+        commands = engine.commands()
         nearest = min(nearest, distance(engine.state))
     return labels
 
