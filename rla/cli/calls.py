@@ -40,7 +40,6 @@ from rla.metrics.guards import GUARDS, Warned, warned
 from rla.models.checkpoint import ORIGIN as MODEL_ORIGIN
 from rla.pipeline import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
-from rla.pipeline.origins import ORIGIN
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes import (
     ON_GPUS,
@@ -57,6 +56,7 @@ from rla.processes import (
 from rla.store.atomic import WHOLE, lock_outputs, write_json
 from rla.store.layout import UNTRAINED
 from rla.store.manifest import (
+    ORIGIN,
     STARTED,
     check_run_version,
     is_complete,

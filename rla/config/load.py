@@ -51,7 +51,7 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 
 from rla.config.schema import bounds_in_words, section_schema
-from rla.config.sections import Config
+from rla.config.sections import Config, JudgeServerConfig
 from rla.config.training import protected, warmed
 from rla.errors import UserError
 from rla.plugins import loaded, package_of, registered
@@ -368,13 +368,11 @@ def _combinations(config: Config) -> Iterator[str]:
     if judge.decoding == "admissible" and judge.prompt != "plain":
         yield "judge.decoding: admissible needs judge.prompt: plain"
     if not judge.trains:
-        yield from _address_flaws(judge.server.url, "judge.server.url", "judge.server is set")
-        if not judge.server.model:
-            yield "judge.server is set; set judge.server.model to the name by which the server knows it"
+        yield from chat_server_flaws(judge.server, "judge.server", "judge.server is set")
         if judge.decoding == "admissible":
             yield "judge.server is set, and a chat server does not restrict its replies; set judge.decoding: free"
     if server := config.adaptation.llm.server:
-        yield from _address_flaws(server, "adaptation.llm.server", "adaptation.llm.server is set")
+        yield from address_flaws(server, "adaptation.llm.server", "adaptation.llm.server is set")
         own_engine("server", {"url": server}, where="adaptation.llm.server is set")
     ordered = {
         "credit.policy_band": credit.policy_band,
@@ -436,13 +434,14 @@ def _combinations(config: Config) -> Iterator[str]:
             yield f"{name}.dual_clip is {train.dual_clip}; it must be 0 or above 1 + clip_high"
 
 
-def check_address(text: str, key: str, reason: str) -> None:
-    """Raise UserError unless `text` is the base URL of a server."""
-    for flaw in _address_flaws(text, key, reason):
-        raise UserError(flaw)
+def chat_server_flaws(server: JudgeServerConfig, key: str, reason: str) -> Iterator[str]:
+    """Why the section `key` does not name a chat server and its model. `reason`: why it has to."""
+    yield from address_flaws(server.url, f"{key}.url", reason)
+    if not server.model:
+        yield f"{reason}; set {key}.model to the name by which the server knows it"
 
 
-def _address_flaws(text: str, key: str, reason: str) -> Iterator[str]:
+def address_flaws(text: str, key: str, reason: str) -> Iterator[str]:
     """Why `text` is not the base URL of a server. Passwords and queries are refused, because params are stored next to
     every output.
     """

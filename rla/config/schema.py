@@ -185,13 +185,13 @@ def parameter_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Dif
     return {key: (was, value) for key, (was, value) in pairs.items() if was != value}
 
 
-def differences_text(found: Differences, *, shown: int = SHOWN, now: str = "this call has") -> str:
+def differences_text(found: Differences, *, now: str = "this call has") -> str:
     """The differences as one line. `now`: introduces the new values. Values are JSON, because they may be untrusted."""
     texts = [
         f"{shown_key(key)} {shown_value(old)}, {now} {shown_value(new)}"
-        for key, (old, new) in list(found.items())[:shown]
+        for key, (old, new) in list(found.items())[:SHOWN]
     ]
-    return "; ".join(texts) + (f"; and {len(found) - shown} more" if len(found) > shown else "")
+    return "; ".join(texts) + (f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
 
 
 def shown_key(key: str) -> str:

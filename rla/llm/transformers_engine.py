@@ -24,7 +24,7 @@ from transformers import AttentionInterface
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request, check_request, usable_completions
 from rla.llm.slots import IMPLEMENTATION, Ints, SlotCache, SlotTable, make_plan, slot_attention
-from rla.pictures.encoder import VisionPasses, VisionPrompt, set_text_attention
+from rla.pictures.encoder import VisionPasses, VisionPrompt, has_vision_encoder, set_text_attention
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,7 +229,7 @@ class TransformersGenerator:
         self._cache = SlotCache(
             config=text_config, slots=max_sequences, context=context, dtype=model.dtype, device=model.device
         )
-        if vision is None and hasattr(model.config, "vision_config"):
+        if vision is None and has_vision_encoder(model):
             raise UserError(f"{type(model).__name__} sees pictures: its image processor must lie beside the weights")
         self._vision = None if vision is None else VisionPasses(model, vision)
         self._live: list[_Row] = []

@@ -150,9 +150,7 @@ class VisionPasses:
     def prompt(self, ids: Sequence[int], images: Sequence[PlacedImage]) -> VisionPrompt:
         """Raises ValueError if tokens and images do not belong together."""
         check_placed(ids, images, image=self._vision.image)
-        grids = []
-        for one in images:
-            grids.append((one.start, self._vision.grid(one.png, length=one.length)))
+        grids = [(one.start, self._vision.grid(one.png, length=one.length)) for one in images]
         positions, following = rope_positions(len(ids), grids)
         return VisionPrompt(
             images=tuple(images), keys=cache_keys(ids, images), positions=positions, following=following

@@ -15,14 +15,13 @@ from typing import Any
 from rla.errors import UserError
 from rla.pictures.vision import png_digest, png_size
 from rla.store.layout import making_call
-from rla.store.manifest import is_complete
+from rla.store.manifest import ORIGIN, is_complete
 from rla.store.reading import part_rows, read_manifest, stream_rows
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import ShardWriter, Tell
 
 KIND = "images"
 PNGS = "pngs"  # key of a trajectory row that has its images: digest -> PNG file
-ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def images_folder(trajectories: Path) -> Path:

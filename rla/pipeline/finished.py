@@ -32,7 +32,7 @@ from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
 from rla.pipeline.plan import evaluations_of
 from rla.store.atomic import write_json
 from rla.store.layout import artifact, further_splits
-from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json, optional_record
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json
 
 RECORD = "checkpoint.json"
 PLAN = Path("iterations.yaml")
@@ -84,8 +84,8 @@ def _recorded_inputs(folder: Path) -> set[str] | None:
 def output_origin(folder: Path, *, begun: bool = True) -> dict[str, Any] | None:
     """The recorded origin of a shard or checkpoint. `begun`: also of an incomplete one."""
     for name in (MANIFEST, STARTED) if begun else (MANIFEST,):
-        if shard := optional_record(folder, name):
-            return shard[1]
+        if (shard := optional_json(folder / name)) is not None:
+            return shard
     return (optional_json(folder / RECORD) or {}).get("origin")
 
 

@@ -26,19 +26,18 @@ from rla.store.atomic import WHOLE, Slice, lock_outputs, remove_left_locks, slic
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.manifest import (
     MANIFEST,
+    ORIGIN,
     PARAMETERS,
     STARTED,
     Origin,
     digest,
-    optional_record,
+    optional_json,
     run_config_path,
     slice_manifests,
     write_run_config,
 )
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter, is_finished
-
-ORIGIN = ("config_digest", "input_digests", "seed")
 
 
 def origin(ctx: StageContext, inputs: Sequence[Path], *, sections: Sequence[str] = (), also: str = "") -> Origin:
@@ -79,10 +78,12 @@ def refuse_stale(made: Path, *, source: Path) -> None:
 
 def refuse_apart(run: Path, made: Path) -> None:
     """Raise UserError if shards that one call makes have different origins, as a killed call may leave them."""
-    own = optional_record(made, MANIFEST) if made.is_dir() else None  # it may be a file of data
-    for other in made_together(run, made) if own is not None else ():
-        record = optional_record(other, MANIFEST) or optional_record(other, STARTED)
-        if own and record and any(own[1].get(key) != record[1].get(key) for key in ORIGIN):
+    others = made_together(run, made) if made.is_dir() else ()  # it may be a file of data
+    own = optional_json(made / MANIFEST) if others else None
+    for other in others:
+        record = optional_json(other / MANIFEST)
+        record = optional_json(other / STARTED) if record is None else record
+        if own is not None and record is not None and any(own.get(key) != record.get(key) for key in ORIGIN):
             raise UserError(
                 f"{made}: {other} belongs to it, and was made or begun with other parameters or inputs; call "
                 f"{making_call(made)}, which makes both, again with --overwrite"
@@ -93,7 +94,7 @@ def refuse_foreign(made: Path, name: str | None) -> None:
     """Raise UserError if a shard has tasks or episodes of an environment other than `name`. The parameters in its
     manifest name it, if there are any; tasks that a user has written have it in a column.
     """
-    manifest = (optional_record(made, MANIFEST) or (made, {}))[1] if made.is_dir() else {}
+    manifest = (optional_json(made / MANIFEST) if made.is_dir() else None) or {}
     kind, env = manifest.get("kind"), manifest.get(PARAMETERS, {}).get("env")
     other = env.get("name") if isinstance(env, dict) else None
     if other is None and kind in ("tasks", "candidates"):

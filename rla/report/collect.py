@@ -6,7 +6,7 @@ A run may still be in progress, and a stage may have been skipped: metrics that 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from rla.errors import UserError
 from rla.metrics.custom import joined_figures
 from rla.metrics.intervals import Interval, difference
 from rla.store.layout import artifact, further_splits, numbered_folders
-from rla.store.manifest import MANIFEST, is_complete, read_json, read_run_config, run_config_path
+from rla.store.manifest import MANIFEST, is_complete, optional_json, read_json, read_run_config, run_config_path
 from rla.store.reading import read_rows
 from rla.store.records import StopReason
 
@@ -61,21 +61,16 @@ class RunSummary:
 def collect(run: Path) -> RunSummary:
     """Read all metrics of a run. Raises UserError for a file that is not JSON."""
     main = held_out(run, "")
-    figures: dict[tuple[int, str], list[Mapping[str, float]]] = {}
-    for place, found in recorded_calls(
-        run,
-        lambda call: (
-            (call["iteration"], call["stage"]),
-            {name: float(value) for name, value in call.get("figures", {}).items()},
-        ),
-    ):
-        figures.setdefault(place, []).extend([found] if found else [])
+    figures: defaultdict[tuple[int, str], list[Mapping[str, float]]] = defaultdict(list)
+    calls = list(recorded_calls(run, dict))
+    for call in (one for one in calls if one["figures"]):
+        figures[call["iteration"], call["stage"]].append(call["figures"])
     return RunSummary(
         run=run,
         iterations=tuple(iteration_row(run, number) for number in numbered_folders(run) if number > 0),
         evaluations=main.evaluations,
-        seconds=seconds_of(run),
-        figures={key: joined_figures(found) for key, found in sorted(figures.items()) if found},
+        seconds=_longest(calls),
+        figures={key: joined_figures(found) for key, found in sorted(figures.items())},
         gain=main.gain,
         probe_gain=_probe_gain(run, main.evaluations),
         config=_recorded_config(run),
@@ -104,31 +99,27 @@ def held_out(root: Path, split: str) -> HeldOut:
 
 def iteration_row(run: Path, number: int) -> Row:
     """All metrics of one iteration, as one flat row."""
-    row: Row = {"iteration": number, **json_or_empty(artifact(run, "metrics", number))}
+    row: Row = {"iteration": number, **(optional_json(artifact(run, "metrics", number)) or {})}
     for prefix, name in (("policy_", "policy"), ("rm_", "rm")):
-        found = json_or_empty(artifact(run, name, number) / "metrics.json")
+        found = optional_json(artifact(run, name, number) / "metrics.json") or {}
         row |= {f"{prefix}{key}": value for key, value in found.items()}
     for prefix, name in (("tasks_", "candidates"), ("rollout_", "trajectories"), ("judged_", "scores")):
-        counts = json_or_empty(artifact(run, name, number) / MANIFEST).get("counts", {})
+        counts = (optional_json(artifact(run, name, number) / MANIFEST) or {}).get("counts", {})
         row |= {f"{prefix}{key}": value for key, value in counts.items()}
     return row
 
 
-def json_or_empty(path: Path) -> Row:
-    return read_json(path) if path.exists() else {}
-
-
 def seconds_of(run: Path) -> dict[tuple[int, str], float]:
     """(iteration, stage) -> seconds of the calls that made the present outputs. Raises as `recorded_calls`."""
-    spent: defaultdict[tuple[int, str, str], float] = defaultdict(float)
-    for place, seconds in recorded_calls(
-        run, lambda call: ((call["iteration"], call["stage"], call["record"]), float(call["seconds"]))
-    ):
-        spent[place] += seconds
-    longest: dict[tuple[int, str], float] = {}
-    for (iteration, stage, _), seconds in spent.items():  # slices run at the same time: the longest counts
-        longest[iteration, stage] = max(seconds, longest.get((iteration, stage), 0.0))
-    return longest
+    return _longest(recorded_calls(run, dict))
+
+
+def _longest(calls: Iterable[Row]) -> dict[tuple[int, str], float]:
+    """(iteration, stage) -> seconds of all calls in its record; of several records, those of slices, the most."""
+    spent: defaultdict[tuple[int, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for call in calls:
+        spent[call["iteration"], call["stage"]][call["record"]] += call["seconds"]
+    return {place: max(records.values()) for place, records in spent.items()}
 
 
 def recorded_calls(run: Path, read: Callable[[Row], T]) -> Iterator[T]:
@@ -142,7 +133,11 @@ def recorded_calls(run: Path, read: Callable[[Row], T]) -> Iterator[T]:
             record = read_json(path)
             place = {"iteration": int(record["iteration"]), "stage": str(record["stage"]), "record": path.name}
             last = record["calls"][-1]["origin"]
-            calls = [read(call | place) for call in record["calls"] if call["origin"] in (None, last)]
+            calls = []
+            for call in record["calls"]:
+                figures = {str(name): float(value) for name, value in call.get("figures", {}).items()}
+                if call["origin"] in (None, last):
+                    calls.append(read(call | place | {"seconds": float(call["seconds"]), "figures": figures}))
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise UserError(f"{path}: not the times of a stage; remove it, and the report goes without them") from None
         if place["stage"] != "report":

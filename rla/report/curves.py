@@ -12,9 +12,10 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.metrics.custom import brought_numbers, followed_figures
-from rla.report.collect import Row, RunSummary, iteration_row, json_or_empty, seconds_of, titled_splits
+from rla.report.collect import Row, RunSummary, iteration_row, seconds_of, titled_splits
 from rla.report.tables import LOOP, edit_counts
 from rla.store.layout import artifact, further_splits, numbered_folders
+from rla.store.manifest import optional_json
 from rla.tracking import CurvePoint
 
 
@@ -80,7 +81,7 @@ def run_points(run: Path) -> list[CurvePoint]:
             add("iteration", number, {tag: row.get(key) for tag, key in (TAGS | followed).items()})
     for root in (run, *further_splits(run).values()):
         for number in numbered_folders(root / "eval"):
-            row = json_or_empty(artifact(root, "eval_metrics", number))
+            row = optional_json(artifact(root, "eval_metrics", number)) or {}
             if row.get("success") is not None:
                 split = row.get("split") or "held out"
                 values = {f"success/{split}": row["success"], f"episodes/steps on {split}": row.get("mean_steps")}

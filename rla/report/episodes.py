@@ -181,7 +181,10 @@ def shown_episodes(
     `rla.rollouts.labels`, if known. Episodes of an incomplete shard have no labels.
     """
     votes = _votes(played, wanted)
-    paid = _paid(played, wanted)
+    paid: dict[tuple[str, int], tuple[float, float]] = {}  # reward and advantage of a step
+    if is_complete(played.policy_rewards):
+        rows = stream_rows(played.policy_rewards, "policy_rewards", PAID, keys=wanted)
+        paid = {(row["trajectory_id"], row["step"]): (row["reward"], row["advantage"]) for row in rows}
     if labels is None and not is_complete(played.trajectories):
         labels = pl.DataFrame(schema=LABELS)
     elif labels is None:
@@ -249,14 +252,6 @@ def _votes(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, in
         ]
         for row in stream_rows(played.scores, "scores", VOTES, keys=wanted)
     }
-
-
-def _paid(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int], tuple[float, float]]:
-    """(trajectory_id, step) -> reward and advantage of the policy."""
-    if not is_complete(played.policy_rewards):
-        return {}
-    rows = stream_rows(played.policy_rewards, "policy_rewards", PAID, keys=wanted)
-    return {(row["trajectory_id"], row["step"]): (row["reward"], row["advantage"]) for row in rows}
 
 
 def _calls(prompt: ToolPrompt, action: str, row: dict[str, Any], index: int) -> list[ShownCall]:

@@ -21,7 +21,7 @@ from rla.report.episodes import Played, episode_frame
 from rla.store.frames import read_judgements
 from rla.store.layout import UNTRAINED, artifact
 from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
-from rla.text import duration
+from rla.text import counted, duration
 
 ABSENT = "-"
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
@@ -363,7 +363,7 @@ def _success_line(found: HeldOut) -> Iterator[str]:
         yield f"{name} {percent(rows[-1]['success'])} at iteration {rows[-1]['iteration']}"
         return
     count = rows[-1]["iteration"] - rows[0]["iteration"]
-    span = f"{percent(rows[0]['success'])} to {percent(rows[-1]['success'])} in {count} iteration{'s' * (count != 1)}"
+    span = f"{percent(rows[0]['success'])} to {percent(rows[-1]['success'])} in {counted(count, 'iteration')}"
     yield f"{name} {span}: {gain_text(found.gain)}"
 
 

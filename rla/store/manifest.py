@@ -49,6 +49,7 @@ from rla.text import counted
 MANIFEST = "_manifest.parquet"
 STARTED = "_started.parquet"
 CHECKSUM = "checksum"  # over the other keys of a record
+ORIGIN = ("config_digest", "input_digests", "seed")  # keys of a record, by which outputs are compared
 PARAMETERS = "parameters"  # that the `config_digest` of a record covers
 _LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
 MIB = 1 << 20

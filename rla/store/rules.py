@@ -93,7 +93,7 @@ class _Nested:
     def has(self, *names: str) -> bool:
         """Whether the items are objects with these columns."""
         kind = self._items.type
-        return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} >= set(names)
+        return pa.types.is_struct(kind) and {field.name for field in kind} >= set(names)
 
     def values(self, name: str) -> _Ints:
         return cast("_Ints", self._items.field(name).to_numpy(zero_copy_only=False))

@@ -62,9 +62,8 @@ def optional_columns(kind: str) -> frozenset[str]:
 def arrow_schema(kind: str) -> pa.Schema:
     """The Arrow schema derived from it, with the version in the metadata."""
     document = load_schema(kind)
-    struct = _arrow_type(document)
-    fields = [struct.field(index) for index in range(struct.num_fields)]
-    return pa.schema(fields, metadata={"rla_kind": kind, "rla_schema_version": str(document["version"])})
+    metadata = {"rla_kind": kind, "rla_schema_version": str(document["version"])}
+    return pa.schema(list(_arrow_type(document)), metadata=metadata)
 
 
 def nullable(node: dict[str, Any]) -> bool:
@@ -125,9 +124,7 @@ def _check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
     if kind == "array":
         _check_column(f"{where}[]", node["items"], array.flatten())
     elif kind == "object":
-        there = {
-            array.type.field(index).name for index in range(array.type.num_fields)
-        }  # a reader may ask for some of them
+        there = {field.name for field in array.type}  # a reader may ask for some of them
         for name, child in node["properties"].items():
             if name in there:
                 _check_column(f"{where}.{name}", child, array.field(name))

@@ -45,6 +45,7 @@ from rla.store.atomic import (
 from rla.store.manifest import (
     CHECKSUM,
     MANIFEST,
+    ORIGIN,
     STARTED,
     Origin,
     UnreadableFile,
@@ -419,7 +420,7 @@ def is_finished(folder: Path) -> bool:
     """
     if not is_complete(folder):
         return False
-    keys = ("kind", "schema_version", "config_digest", "input_digests", "seed")
+    keys = ("kind", "schema_version", *ORIGIN)
     with lock_folder(folder):  # a call that begins it again has both records for a moment
         done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
         if done is None or (begun and any(done[1].get(key) != begun[1].get(key) for key in keys)):

@@ -20,7 +20,7 @@ from tests.unit.docs.markdown_pages import TOP, blocks, code_spans, name_of, pag
 DOTTED = re.compile(r"\brla(?:\.[A-Za-z_]\w*)+")
 KEY = re.compile(r"([a-z_]+(?:\.[a-z_]\w*)+)(?::? .*|=.*)?$")
 PLACE = re.compile(r"(?:rla|stages|schemas|pipelines|tests|docs|examples)/[\w./-]*\w")
-FILES = {"json", "yaml", "md"}  # `tasks.json` is no key
+FILES = {"json", "yaml", "md"}  # endings of files, whose names are no keys
 SECTIONS = {entry.name for entry in fields(config_type())}
 GROUPS = ("commands", "engines", "envs", "launchers", "options", "pipelines", "schemas", "sections", "tables")
 NO_MODULES = {f"rla.{name}" for name in (*GROUPS, "x.y")}  # entry-point groups; how a page names any module

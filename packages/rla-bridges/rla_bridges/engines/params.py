@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla.config.load import check_address
+from rla.config.load import address_flaws
 from rla.config.sections import GeneratorConfig
+from rla.errors import UserError
 
 if TYPE_CHECKING:
     from rla.llm.base import Generator
@@ -23,7 +24,8 @@ class ServerEngine:
     model: str = ""
 
     def __post_init__(self) -> None:
-        check_address(self.url, "generator.own.url", "url: generator.backend is server")
+        for flaw in address_flaws(self.url, "generator.own.url", "url: generator.backend is server"):
+            raise UserError(flaw)
 
     def generator(
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rla.config import Config
-from rla.config.load import check_address
+from rla.config.load import chat_server_flaws
 from rla.config.schema import fraction, from_one, from_zero, heat
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
@@ -34,9 +34,8 @@ class CollectConfig:
 
     def __post_init__(self) -> None:
         if self.teacher == "server":
-            check_address(self.server.url, f"{SECTION}.server.url", "teacher is server")
-            if not self.server.model:
-                raise UserError(f"set {SECTION}.server.model to the name by which the server knows it")
+            for flaw in chat_server_flaws(self.server, f"{SECTION}.server", "teacher is server"):
+                raise UserError(flaw)
 
 
 def collect_params(config: Config) -> CollectConfig:
