@@ -104,7 +104,7 @@ def test_killed_and_hanging_workers_change_nothing(calm: Path, folder: Path) -> 
     faults = [signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL]
     with rollout(folder, *POOLED) as stage:
         for number in faults:
-            wait_for(lambda: len(workers(folder)) == 4 and struck(workers(folder)[1], number))
+            wait_for(lambda number=number: len(workers(folder)) == 4 and struck(workers(folder)[1], number))
             time.sleep(0.2)
         said = stage.communicate(timeout=300)[1]
     assert stage.returncode == 0, said
