@@ -39,7 +39,7 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run that has been played, and the same after its first iteration, which nobody won: the judgements alone train."""
+    """A run that has been played, and the same run trained. Nobody won its episodes: the judgements alone train."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
