@@ -136,13 +136,7 @@ class Alfworld:
         return PlainJudge(repeat_task=config.policy.repeat_task, reasons=REASONS, heading=_WELCOME)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        return expert_episode(
-            tables_of(task.payload),
-            seed=seed,
-            random_share=random_share,
-            max_steps=config.env.max_steps,
-            omit=config.env.omit_commands,
-        )
+        return expert_episode(tables_of(task.payload), config, seed=seed, random_share=random_share)
 
     def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration:
         return self.demonstrate(task, config, seed=seed, random_share=0.0)
