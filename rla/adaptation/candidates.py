@@ -61,13 +61,8 @@ class Candidate:
     critique: str
 
     def row(self) -> dict[str, Any]:
-        return {
-            **self.task.row(),
-            "valid": self.valid,
-            "reason": self.reason,
-            "parent_accuracy": self.parent_accuracy,
-            "critique": self.critique,
-        }
+        own = {name: getattr(self, name) for name in ("valid", "reason", "parent_accuracy", "critique")}
+        return self.task.row() | own
 
 
 async def prove(
