@@ -211,7 +211,7 @@ def main(iterations: int) -> list[dict[str, Any]]:
         # 2. Accept a harder task iff alpha_low < acc(q') < acc(q), an easier one iff acc(q) < acc(q') < alpha_high.
         asked = {candidate.task.task_id: candidate.parent_accuracy for candidate in candidates}
         found = measured_accuracies(episodes)
-        verdicts = judge_pending(pending, found, asked, iteration=iteration, alpha_low=low, alpha_high=high)
+        verdicts = judge_pending(pending, found, asked, iteration=iteration, config=config.adaptation)
         pool = next_pool(pool, pending, verdicts)  # accepted tasks replace their parents
         accepted = [verdict.task_id for verdict in verdicts if verdict.accepted]
 

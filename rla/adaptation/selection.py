@@ -146,7 +146,7 @@ def choose(
         accuracy = accuracies.get(task.task_id)
         if accuracy is None or task.status != Status.ACTIVE or task.depth >= config.max_depth or task.slot in resting:
             continue
-        direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
+        direction = wanted_direction(accuracy, config)
         if direction is None or (direction is Direction.HARDER and task.slot in leading):
             continue
         choices.append(Choice(task, direction, accuracy))

@@ -92,15 +92,7 @@ class Alfworld:
         check_rooms(config.tasks, config.env.own.held_out_rooms)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        return builtin_tasks(
-            seed=seed,
-            scenes=config.tasks.scenes(split),
-            tasks_per_scene=config.tasks.tasks_per_scene,
-            size=config.tasks.size,
-            kinds=config.tasks.kinds_of(split),
-            split=split,
-            held_out=config.tasks.held_out(split),
-        )
+        return builtin_tasks(config.tasks, split=split, seed=seed)
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         return imported_games(config.tasks, split=split, rooms=config.env.own.held_out_rooms)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import TYPES
 from rla.envs.alfworld.edits import MAX_TEXT
 from rla.envs.alfworld.environment import Alfworld
@@ -160,7 +161,7 @@ def assert_only_known_names(child: Task) -> None:
 # Predicates, keywords and types of other games: tokens without a number.
 WORDS = {
     token
-    for task in builtin_tasks(seed=1, scenes=12, tasks_per_scene=2, size="small")
+    for task in builtin_tasks(TasksConfig(train_scenes=12, tasks_per_scene=2, size="small"), seed=1)
     for token in tokens(json.loads(task.payload)["problem"])
     if not re.search(r"\d", token)
 }
