@@ -32,7 +32,7 @@ from rla.envs.alfworld.goals import VARIANTS, Goal, TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.errors import UserError
 from rla.seeds import derive
-from rla.store.records import Status, Task
+from rla.store.records import Task
 
 _ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
     TaskKind.PLACE: tuple(Room),
@@ -264,8 +264,6 @@ def _rarest(rng: random.Random, drawn: Counter[TaskKind], kinds: list[TaskKind])
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
     """The task row of `game`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
     task_id = game.digest()
-    columns.setdefault("slot", task_id)
-    columns.setdefault("status", Status.ACTIVE.value)
     return Task(
         task_id=task_id,
         env=ENV,
@@ -274,7 +272,7 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
         scene=scene,
         instruction=game.sentence,
         payload=game.payload(),
-        **columns,
+        **{"slot": task_id} | columns,
     )
 
 
