@@ -272,15 +272,15 @@ class ModelDrafter:
             return [user(f"{_TOO_HARD if failed else _TOO_EASY}\n\n{quoted(parts)}")]
 
         counts = dict.fromkeys((len(notes), len(notes) // 2, len(notes) // 4, 0))
-        return await self._said(map(version, counts), seed=derive(seed, "task"))
+        return await self._critique(map(version, counts), seed=derive(seed, "task"))
 
     async def _note(self, episode: Mapping[str, Any], evidence: Evidence, *, seed: int) -> str:
         """A note on a failed episode with judgements against it."""
         name = episode["trajectory_id"]
         versions = (_episode_messages(episode, evidence.against[name], steps=steps) for steps in _STEPS_SHOWN)
-        return await self._said(versions, seed=derive(seed, name))
+        return await self._critique(versions, seed=derive(seed, name))
 
-    async def _said(self, versions: Iterable[list[Message]], *, seed: int) -> str:
+    async def _critique(self, versions: Iterable[list[Message]], *, seed: int) -> str:
         """The critique in the reply to the first version of a prompt that fits; empty if there is none."""
         replies = await self._replies(map(self.chat.first, versions), seed=seed)
         return read_critique(replies[0], self.chat) if replies else ""
