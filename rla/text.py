@@ -62,16 +62,14 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
 
 
-TAG = re.compile(
-    r"<(/?)(?:(?:seed:)?think(?:ing)?|thought|reasoning)\s*>|\[(/?)THINK\]|\u25c1(/?)think\u25b7", re.IGNORECASE
-)
+TAG = re.compile(r"</?(?:(?:seed:)?think(?:ing)?|thought|reasoning)\s*>|\[/?THINK\]|\u25c1/?think\u25b7", re.IGNORECASE)
 
 
 def after_thinking(text: str) -> str:
     """The text after the last closing tag; empty if a thought is not closed. Text without tags stays unchanged."""
     answer, thinks = 0, False
     for tag in TAG.finditer(text):
-        thinks = not any(tag.groups())  # it has no slash
+        thinks = "/" not in tag[0]
         answer = answer if thinks else tag.end()
     return "" if thinks else text[answer:]
 
@@ -85,7 +83,7 @@ def open_thought(text: str) -> str:
     """The text from the tag of a thought that is not closed; empty if all are closed."""
     opening = None
     for tag in TAG.finditer(text):
-        opening = None if any(tag.groups()) else opening or tag
+        opening = None if "/" in tag[0] else opening or tag
     return text[opening.start() :] if opening else ""
 
 
