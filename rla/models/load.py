@@ -116,16 +116,25 @@ def merged_folder(model: Path | str, *, dtype: str) -> Iterator[Path | str]:
         yield model
         return
     with TemporaryDirectory(prefix="rla-merged-") as name:
-        write_merged(Path(model), Path(name), dtype=dtype)
+        write_merged(model, Path(name), dtype=dtype)
         yield Path(name)
 
 
-def write_merged(model: Path, folder: Path, *, dtype: str) -> None:
-    """Fill an empty folder with the model, base and adapter merged, weights as `dtype`."""
-    for file in model.iterdir():
-        if file.is_file() and file.name != BASE and not file.name.startswith(".") and not has_weights(file.name):
-            shutil.copy(file, folder / file.name)
+def write_merged(model: Path | str, folder: Path, *, dtype: str) -> None:
+    """Fill a folder, which may not exist yet, with the model, base and adapter merged, weights as `dtype`."""
+    copy_without_weights(model, folder)
     load_model(model, dtype=dtype).save_pretrained(folder)
+
+
+def copy_without_weights(model: Path | str, folder: Path) -> None:
+    """Copy tokenizer, configuration and templates to a folder, byte for byte if `model` is not a hub id."""
+    folder.mkdir(exist_ok=True)
+    if not Path(model).is_dir():
+        load_tokenizer(model).save_pretrained(folder)
+        return
+    for file in Path(model).iterdir():
+        if file.is_file() and not file.name.startswith(".") and not has_weights(file.name) and file.name != BASE:
+            shutil.copy(file, folder / file.name)
 
 
 @contextmanager
