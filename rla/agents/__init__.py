@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.protocols import JudgePrompt, JudgeView, Message, PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.protocols import Demonstration, JudgePrompt, JudgeView, Message, PolicyPrompt, ToolPrompt, told_schemas
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
@@ -226,6 +226,24 @@ class PolicyAgent:
             if any(segment.sampled)
             for one in segment.images
         ]
+
+
+def demonstrated_steps(shown: Demonstration, prompt: PolicyPrompt) -> list[Step]:
+    """The steps of a demonstration, with the replies that would have said its actions, without tokens."""
+    return [
+        Step(
+            observation=observation,
+            commands=commands,
+            reply=prompt.render(action, commands),
+            action=action,
+            valid=True,
+            truncated=False,
+            segment=0,
+            start=0,
+            end=0,
+        )
+        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
+    ]
 
 
 def views(

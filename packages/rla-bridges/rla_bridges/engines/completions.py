@@ -32,11 +32,11 @@ from rla.llm.base import (
     usable_completions,
 )
 from rla.llm.chat import ChatFormat
-from rla.llm.chat_server import JsonClient, ServerFailure, TransientFailure
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
 from rla.pictures.prompts import parts_message
 from rla.pictures.vision import banned_tokens
 from rla.store.manifest import folder_digest
+from rla_bridges.engines.chat_server import JsonClient, ServerFailure, TransientFailure
 
 API_KEY = "RLA_SERVER_API_KEY"
 SECTION = "generator.own"
