@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MARKUP = re.compile(r"[<\[]+[^\s<>\[\]]+[>\]]+")
 # Control tokens are written like this, even if the tokenizer does not mark them as special.
 AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)
+THOUGHT = re.compile(rf"{TAG.pattern}|<\|channel\|>", re.IGNORECASE)  # of which a tag is or begins with
 PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # in contents, to see whether a template changes them
 Message = dict[str, str]
@@ -66,7 +67,7 @@ class ChatFormat:
         self._encoder = _plain_encoder(tokenizer)
         self.control = _control_tokens(tokenizer)
         self._longest_first = sorted(filter(None, self.control.values()), key=len, reverse=True)
-        self._thoughts = {token: string for token, string in self.control.items() if TAG.fullmatch(string)}
+        self._thoughts = {token: string for token, string in self.control.items() if THOUGHT.fullmatch(string)}
         self._cached = lru_cache(maxsize=CACHED_TEXTS)(lambda text: self._ids(self.without_headers(whole_text(text))))
         self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
         self._headers = _header_pattern(self._plain_headers())
