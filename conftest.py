@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.forking import forking_programs
 from tests.integration.conftest import rla
 
 __all__ = ["rla"]
@@ -25,6 +27,23 @@ TOP = Path(__file__).parent
 PLACES = [str(TOP), *map(str, sorted(TOP.glob("packages/*/tests")))]
 sys.path += [place for place in PLACES if place not in sys.path]
 os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@pytest.fixture(scope="session")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of programs that start in a moment: see tests/forking.py."""
+    with forking_programs(tmp_path_factory.mktemp("forking")) as programs:
+        yield programs
+
+
+@pytest.fixture(scope="module")
+def forked_python(forking: Path) -> Iterator[None]:
+    """What a module's tests start with `sys.executable`, `rla` or `dvc` is forked; calls of these calls are, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(forking / "python"))
+        patch.setenv("PATH", str(forking), prepend=os.pathsep)
+        yield
+
 
 LONG = {"attack", "docs", "integration", "parity"}  # folders with tests that take longer than others
 

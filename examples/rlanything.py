@@ -198,7 +198,7 @@ def main(iterations: int) -> list[dict[str, Any]]:
     warm_start(policy, rm, chat, pool)
     rollouts = config.rollout.rollouts_per_task
     optimizers = make_optimizer(policy, config.train_policy), make_optimizer(rm, config.train_rm)
-    step_weight, low, high = config.credit.step_weight, config.adaptation.alpha_low, config.adaptation.alpha_high
+    step_weight, band = config.credit.step_weight, (config.adaptation.alpha_low, config.adaptation.alpha_high)
     candidates: list[Candidate] = []
     curve: list[dict[str, Any]] = []
     print("iteration  success     mu  accepted", flush=True)
@@ -211,7 +211,7 @@ def main(iterations: int) -> list[dict[str, Any]]:
         # 2. Accept a harder task iff alpha_low < acc(q') < acc(q), an easier one iff acc(q) < acc(q') < alpha_high.
         asked = {candidate.task.task_id: candidate.parent_accuracy for candidate in candidates}
         found = measured_accuracies(episodes)
-        verdicts = judge_pending(pending, found, asked, iteration=iteration, alpha_low=low, alpha_high=high)
+        verdicts = judge_pending(pending, found, asked, iteration=iteration, config=config.adaptation)
         pool = next_pool(pool, pending, verdicts)  # accepted tasks replace their parents
         accepted = [verdict.task_id for verdict in verdicts if verdict.accepted]
 
@@ -225,7 +225,7 @@ def main(iterations: int) -> list[dict[str, Any]]:
         rewards = estimators.integrated_advantages(training, steps, step_weight=step_weight)
         rewards = only_mixed(rewards, accuracy, (0.0, 1.0))  # if all outcomes are equal, only noise is left
         # R_S_ij = R_i * S_ij, standardised over the m judgements of the same step.
-        options = {"normalise": "step", "low": low, "high": high, "balanced": True}
+        options = {"normalise": "step", "band": band, "balanced": True}
         consistent = consistency.rewards(judgements, rewards, accuracy, step_weight=step_weight, **options)
 
         # 4. Two updates.

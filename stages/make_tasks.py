@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla.adaptation.selection import curated_pool, made_tasks, missing_kinds, refuse_shared
+from rla.adaptation.selection import curated_pool, made_tasks, refuse_shared
 from rla.errors import UserError
 from rla.pipeline import StageContext
 from rla.pipeline.origins import origin
@@ -31,8 +31,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     places = {split: _place_of(ctx, split)[1] for split in (config.train_split, *config.test_splits)}
     refuse_shared(ctx, made, places=places)
     summary: dict[str, Any] = {}
-    if note := missing_kinds(made, config):
-        ctx.progress.note(note)
     for split, tasks in made.items():
         option, folder = _place_of(ctx, split)
         if not tasks:

@@ -32,15 +32,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     played = read_rows(ctx.path("trajectories"), "trajectories", ["task_id", "outcome", "stop_reason"])
     measured = measured_accuracies(played)
     asked = read_rows(ctx.path("candidates"), "candidates", ["task_id", "parent_accuracy"]) if pending else []
-    verdicts = judge_pending(
-        pending,
-        measured,
-        {row["task_id"]: row["parent_accuracy"] for row in asked},
-        iteration=ctx.iteration,
-        alpha_low=config.alpha_low,
-        alpha_high=config.alpha_high,
-        rule=config.acceptance,
-    )
+    accuracies = {row["task_id"]: row["parent_accuracy"] for row in asked}
+    verdicts = judge_pending(pending, measured, accuracies, iteration=ctx.iteration, config=config)
     before = ctx.path("before")
     first = ctx.iteration <= 1 and "before" not in ctx.paths and not before.exists()
     earlier = [] if first else read_standings(before)

@@ -104,20 +104,18 @@ def measured_accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measured
     return {task: (sum(o == 1 for o in values) / len(values), len(values)) for task, values in outcomes.items()}
 
 
-def wanted_direction(accuracy: float, *, alpha_low: float, alpha_high: float) -> Direction | None:
+def wanted_direction(accuracy: float, config: AdaptationConfig) -> Direction | None:
     """The direction that brings `accuracy` back into [alpha_low, alpha_high]; None if it lies inside."""
-    if accuracy > alpha_high:
+    if accuracy > config.alpha_high:
         return Direction.HARDER
-    return Direction.EASIER if accuracy < alpha_low else None
+    return Direction.EASIER if accuracy < config.alpha_low else None
 
 
-def verdict(
-    direction: Direction, parent_accuracy: float, accuracy: float, *, alpha_low: float, alpha_high: float
-) -> Verdict:
+def verdict(direction: Direction, parent_accuracy: float, accuracy: float, config: AdaptationConfig) -> Verdict:
     """The paper's rule; the reason names the bound that failed, or the comparison that held."""
     if direction is Direction.HARDER:
-        if accuracy <= alpha_low:
-            return Verdict(False, f"too hard: accuracy {accuracy:.3f} is not above {alpha_low:.3f}")
+        if accuracy <= config.alpha_low:
+            return Verdict(False, f"too hard: accuracy {accuracy:.3f} is not above {config.alpha_low:.3f}")
         if accuracy >= parent_accuracy:
             return Verdict(False, f"not harder: accuracy {accuracy:.3f} is not below {parent_accuracy:.3f}")
         return Verdict(True, f"harder: accuracy {accuracy:.3f} against {parent_accuracy:.3f}")
@@ -125,8 +123,8 @@ def verdict(
         return Verdict(False, "never won")
     if accuracy <= parent_accuracy:
         return Verdict(False, f"not easier: accuracy {accuracy:.3f} is not above {parent_accuracy:.3f}")
-    if accuracy >= alpha_high:
-        return Verdict(False, f"too easy: accuracy {accuracy:.3f} is not below {alpha_high:.3f}")
+    if accuracy >= config.alpha_high:
+        return Verdict(False, f"too easy: accuracy {accuracy:.3f} is not below {config.alpha_high:.3f}")
     return Verdict(True, f"easier: accuracy {accuracy:.3f} against {parent_accuracy:.3f}")
 
 
@@ -136,9 +134,7 @@ def judge_pending(
     parent_accuracies: Mapping[str, float],
     *,
     iteration: int,
-    alpha_low: float,
-    alpha_high: float,
-    rule: Rule = "paper",
+    config: AdaptationConfig,
 ) -> list[TaskVerdict]:
     """A verdict for every pending task, in their order.
 
@@ -146,7 +142,7 @@ def judge_pending(
     parent has none. `parent_accuracies`: task_id of the pending task -> accuracy of its parent when the change was
     asked for. Raises UserError for a pending task without a parent, a direction or its parent's accuracy.
     """
-    verdicts = []
+    verdicts, rule = [], config.acceptance
     for task in pending:
         asked = parent_accuracies.get(task.task_id)
         if task.parent_id is None or task.direction is None or asked is None:
@@ -165,7 +161,7 @@ def judge_pending(
             ruled = Verdict(False, "no rollout of the parent finished")
         else:
             against = now if rule == "interval" else asked
-            ruled = verdict(direction, against, accuracy, alpha_low=alpha_low, alpha_high=alpha_high)
+            ruled = verdict(direction, against, accuracy, config)
         if ruled.accepted and rule == "interval" and difference is not None:
             certain = difference.high < 0 if direction is Direction.HARDER else difference.low > 0
             bounds = f"difference {difference.low:+.3f} to {difference.high:+.3f} at {CONFIDENCE:g}"
@@ -298,7 +294,7 @@ def _measure(last: Standing, result: Measured, *, iteration: int, config: Adapta
     fresh = replace(last, iteration=iteration, held_id=last.task_id, decision=Decision.KEPT.value, reason="")
     if not rollouts:
         return replace(fresh, accuracy=None, rollouts=0)
-    side = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
+    side = wanted_direction(accuracy, config)
     streak = 0 if side is None else last.streak + 1 if side == last.outside else 1
     return replace(fresh, accuracy=accuracy, rollouts=rollouts, outside=side.value if side else None, streak=streak)
 

@@ -61,13 +61,8 @@ class Candidate:
     critique: str
 
     def row(self) -> dict[str, Any]:
-        return {
-            **self.task.row(),
-            "valid": self.valid,
-            "reason": self.reason,
-            "parent_accuracy": self.parent_accuracy,
-            "critique": self.critique,
-        }
+        own = {name: getattr(self, name) for name in ("valid", "reason", "parent_accuracy", "critique")}
+        return self.task.row() | own
 
 
 async def prove(
@@ -79,16 +74,21 @@ async def prove(
     taken: Collection[str],
     critique: str,
     created: int,
+    allowed: Collection[str] = (),
     replay: Replay | None = None,
 ) -> list[Candidate]:
     """Candidates of one task, one for each proposal, at most one of them valid.
 
     `root`: the task that the slot began with. `taken`: ids and likenesses of the tasks that exist. `created`: the
-    iteration. An edit that is proposed twice is tried once.
+    iteration. `allowed`: the names that an edit may have; empty: any. An edit that is proposed twice is tried once.
     """
     candidates, asked = [], dict[str | None, str]()
     for proposal in proposals:
-        asked.setdefault(proposal.edit, proposal.refused)
+        kind = edit_kind(proposal.edit, editor.edit_fields)
+        # The environment gives its own reason for an edit that cannot be read.
+        named = {*kind.split("+")} if kind not in (NONE, UNREADABLE) else set[str]()
+        other = f"adaptation.edits allows {', '.join(allowed)} alone" if allowed and named - {*allowed} else ""
+        asked.setdefault(proposal.edit, proposal.refused or other)
     proven, parent = False, choice.task
     for edit, known in asked.items():
         child, reason = None, known or (NOT_TRIED if proven else "")
@@ -119,22 +119,6 @@ async def prove(
         )
         proven |= not reason
     return candidates
-
-
-def allowed_proposals(
-    proposals: Iterable[Proposal], names: Collection[str], *, known: Collection[str]
-) -> list[Proposal]:
-    """The proposals; edits with other names than `names` (empty: any) are refused.
-
-    `known`: all names that edits may have. An unreadable edit is left to the environment, which gives its own reason.
-    """
-
-    def refusal(proposal: Proposal) -> str:
-        kind = edit_kind(proposal.edit, known)
-        allowed = not names or kind in (NONE, UNREADABLE) or set(kind.split("+")) <= set(names)
-        return proposal.refused or ("" if allowed else f"adaptation.edits allows {', '.join(names)} alone")
-
-    return [proposal._replace(refused=refusal(proposal)) for proposal in proposals]
 
 
 class ExistingTasks:
@@ -261,13 +245,14 @@ async def _adapt_all(
             for index in left:
                 drafted, choice = await drafts.pop(index), choices[index]
                 proven = await prove(
-                    allowed_proposals(drafted.proposals, ctx.config.adaptation.edits, known=editor.edit_fields),
+                    drafted.proposals,
                     choice,
                     editor=editor,
                     root=roots.get(choice.task.slot, choice.task),
                     taken=existing.of(choice.task).union(tried[choice.task.slot]),
                     critique=drafted.critique,
                     created=ctx.iteration,
+                    allowed=ctx.config.adaptation.edits,
                     replay=proof,
                 )
                 existing.add(*(candidate.task for candidate in proven if candidate.valid))

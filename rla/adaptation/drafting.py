@@ -251,7 +251,7 @@ class ModelDrafter:
     async def answers(self, messages: list[Message], samples: int, *, seed: int) -> list[str]:
         """Whole replies to another question, without thoughts; empty if it does not fit, or no reply is usable."""
         ids = self.chat.first(messages)
-        replies = await self._replies(ids, seed=derive(seed, *ids), samples=samples) if self._fits(ids) else []
+        replies = await self._replies([ids], seed=derive(seed, *ids), samples=samples)
         whole = [reply for reply in replies if reply.finish_reason is FinishReason.STOP]
         return [said for reply in whole if (said := after_thinking(reply_text(reply, self.chat)))]
 
@@ -259,7 +259,9 @@ class ModelDrafter:
         """Notes on episodes, then a critique of the task; empty if nothing could be asked or was answered."""
         failed = choice.direction is Direction.EASIER
         if failed:
-            notes = await self._on_failures(evidence, seed=seed)
+            judged = [row for row in evidence.failed() if evidence.against.get(row["trajectory_id"])]
+            asked = (self._note(row, evidence, seed=seed) for row in judged[:EPISODES])
+            notes = [note for note in await asyncio.gather(*asked) if note]
         else:
             played = evidence.episodes[:EPISODES]
             notes = ["; ".join(excerpt(step["action"]) for step in episode["steps"]) for episode in played]
@@ -270,29 +272,25 @@ class ModelDrafter:
             return [user(f"{_TOO_HARD if failed else _TOO_EASY}\n\n{quoted(parts)}")]
 
         counts = dict.fromkeys((len(notes), len(notes) // 2, len(notes) // 4, 0))
-        replies = await self._first_that_fits(map(version, counts), seed=derive(seed, "task"))
+        return await self._critique(map(version, counts), seed=derive(seed, "task"))
+
+    async def _note(self, episode: Mapping[str, Any], evidence: Evidence, *, seed: int) -> str:
+        """A note on a failed episode with judgements against it."""
+        name = episode["trajectory_id"]
+        versions = (_episode_messages(episode, evidence.against[name], steps=steps) for steps in _STEPS_SHOWN)
+        return await self._critique(versions, seed=derive(seed, name))
+
+    async def _critique(self, versions: Iterable[list[Message]], *, seed: int) -> str:
+        """The critique in the reply to the first version of a prompt that fits; empty if there is none."""
+        replies = await self._replies(map(self.chat.first, versions), seed=seed)
         return read_critique(replies[0], self.chat) if replies else ""
 
-    async def _on_failures(self, evidence: Evidence, *, seed: int) -> list[str]:
-        """A note on each of the first failed episodes that have judgements against them."""
-        judged = [row for row in evidence.failed() if evidence.against.get(row["trajectory_id"])]
-        asked = []
-        for row in judged[:EPISODES]:
-            against = evidence.against[row["trajectory_id"]]
-            versions = [_episode_messages(row, against, steps=steps) for steps in _STEPS_SHOWN]
-            asked.append(self._first_that_fits(versions, seed=derive(seed, row["trajectory_id"])))
-        replies = await asyncio.gather(*asked)
-        return [note for found in replies for reply in found if (note := read_critique(reply, self.chat))]
-
-    async def _first_that_fits(self, versions: Iterable[list[Message]], *, seed: int) -> list[Completion]:
-        """The replies to the first version of a prompt that fits; empty if none fits, or no reply is usable."""
-        ids = next(filter(self._fits, map(self.chat.first, versions)), None)
-        return [] if ids is None else await self._replies(ids, seed=seed)
-
-    async def _replies(self, ids: list[int], *, seed: int, samples: int = 1) -> list[Completion]:
-        """Empty if no reply is usable."""
+    async def _replies(self, prompts: Iterable[list[int]], *, seed: int, samples: int = 1) -> list[Completion]:
+        """The replies to the first prompt that fits; empty if none fits, or no reply is usable."""
+        ids = next(filter(self._fits, prompts), None)
         try:
-            return await replies_to(self.generator, self._request(ids, seed=seed, samples=samples))
+            asked = None if ids is None else self._request(ids, seed=seed, samples=samples)
+            return [] if asked is None else await replies_to(self.generator, asked)
         except UnusableReply:
             return []
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from rla.adaptation.acceptance import Rule, measured_accuracies, read_standings, wanted_direction
 from rla.adaptation.drafting import Choice
-from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig, TasksConfig
+from rla.config.sections import AdaptationConfig, CreditConfig, RolloutConfig
 from rla.envs.protocols import Adapts, Imports, Probes, need
 from rla.envs.registry import environment
 from rla.errors import UserError
@@ -95,26 +95,6 @@ def curated_pool(tasks: Sequence[Task], trajectories: Path) -> tuple[list[Task],
     return kept, counts
 
 
-def missing_kinds(made: Mapping[str, Sequence[Task]], config: TasksConfig) -> str:
-    """A note on the kinds that train and that the main held-out split lacks; empty if there are none.
-
-    A page with three scenes may have none left to hold out. Empty unless both splits were made. Also empty for data
-    sets, and if `tasks.test_kinds` asks for other kinds.
-    """
-    main = config.test_splits[0]
-    train, test = made.get(config.train_split), made.get(main)
-    if not train or test is None or config.test_kinds or config.path:
-        return ""
-    missing = sorted({task.kind for task in train} - {task.kind for task in test})
-    if not missing:
-        return ""
-    return (
-        f"{', '.join(missing)}: no task is held out in split {main!r}, so no evaluation there shows what is learnt of "
-        f"this kind. It has too few different scenes, or tasks.test_scenes ({config.test_scenes}) is too small; leave "
-        "it out of tasks.kinds, or ask for more"
-    )
-
-
 def refuse_shared(ctx: StageContext, made: Mapping[str, Sequence[Task]], *, places: Mapping[str, Path]) -> None:
     """Raises UserError if two splits have a task in common.
 
@@ -166,7 +146,7 @@ def choose(
         accuracy = accuracies.get(task.task_id)
         if accuracy is None or task.status != Status.ACTIVE or task.depth >= config.max_depth or task.slot in resting:
             continue
-        direction = wanted_direction(accuracy, alpha_low=config.alpha_low, alpha_high=config.alpha_high)
+        direction = wanted_direction(accuracy, config)
         if direction is None or (direction is Direction.HARDER and task.slot in leading):
             continue
         choices.append(Choice(task, direction, accuracy))

@@ -271,7 +271,7 @@ def show(
 
     Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
     """
-    from rla.report.episodes import chosen_excerpts, evaluated_in, named_excerpts, played_in, played_iterations
+    from rla.report.episodes import chosen_excerpts, named_excerpts, played_in, played_iterations
     from rla.report.render import as_text, draw, excerpts_page, terminal_width
     from rla.report.tables import played_table
     from rla.store.atomic import write_text
@@ -287,7 +287,7 @@ def show(
     if chosen is None:
         raise UserError(f"{place}: nothing was played yet; call `rla rollout` first")
     title = f"{place}, {f'evaluation on {split} of ' if split else ''}iteration {chosen}"
-    played = played_in(place, chosen) if split is None else evaluated_in(place, config, chosen, split)
+    played = played_in(place, config, chosen, split)
     if task is not None:
         excerpts = named_excerpts(played, config, "task_id", task)
     elif episode is not None:

@@ -62,15 +62,13 @@ def both_advantages(
         policy = only_mixed(policy, accuracy, config.policy_band)
     given = own.select("trajectory_id", "step", "mean_score")
     policy = in_schema(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
-    low, high = config.reward_model_band
     rm = consistency_rewards(
         judgements,
         policy,
         accuracy,
         step_weight=config.step_weight,
         normalise=config.reward_model_normalise,
-        low=low,
-        high=high,
+        band=config.reward_model_band,
         balanced=config.reward_model_balanced,
     )
     return policy, rm

@@ -35,17 +35,16 @@ def rewards(
     *,
     step_weight: float,
     normalise: Normalise,
-    low: float,
-    high: float,
+    band: tuple[float, float],
     balanced: bool = False,
 ) -> pl.DataFrame:
-    """One row per judgement of a task whose accuracy lies in [low, high]: columns of `RM_REWARDS`.
+    """One row per judgement of a task whose accuracy lies in the band, bounds included: columns of `RM_REWARDS`.
 
     `judgements`: trajectory_id, step, judgement, score (+1, -1, or null if it did not parse). `policy_rewards`:
     trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left out. `accuracy`: task_id,
     accuracy. A task that is nearly always won or lost has too few steps of the other kind to be judged against.
     """
-    trained = accuracy.filter(pl.col("accuracy").is_between(low, high)).select("task_id")
+    trained = accuracy.filter(pl.col("accuracy").is_between(*band)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
     advantage = pl.col("reward") if normalise == "none" else standardised("reward", GROUPS[normalise])
     rows = (

@@ -81,7 +81,6 @@ class Concludes(Protocol):
 
     def stopped(self) -> Awaitable[Observation]:
         """The final observation, with the text of the last one."""
-        ...
 
 
 @runtime_checkable
@@ -90,7 +89,6 @@ class Recalls(Protocol):
 
     def recall(self, actions: Sequence[str], answers: Sequence[str]) -> None:
         """Record these actions with their answers as the past of the episode. Runs nothing."""
-        ...
 
 
 async def settled(answer: Observation | Awaitable[Observation]) -> Observation:

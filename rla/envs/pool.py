@@ -377,7 +377,6 @@ class PoolBackend(Protocol):
 
     def environments(self, config: Config, *, note: Callable[[str], None]) -> AbstractContextManager[Environments]:
         """Like `environments` below. Entered before an event loop runs, and left after it has ended."""
-        ...
 
 
 @contextmanager

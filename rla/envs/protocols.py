@@ -202,11 +202,9 @@ class ToolPrompt(Protocol):
 
     def calls_in(self, reply: str) -> Sequence[tuple[str, Mapping[str, Any], str]]:
         """(name, arguments, error) of each call; the error is empty if the call is readable. All are model text."""
-        ...
 
     def unread_call(self, reply: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Why `calls_in` does not find this call of a chat template in a reply, with the remedy; empty if it does."""
-        ...
 
 
 def told_schemas(prompt: PolicyPrompt) -> Sequence[Mapping[str, Any]]:
@@ -259,7 +257,6 @@ class Measured(Protocol):
 
     def figures(self) -> Mapping[str, float]:
         """Totals since the start; empty if nothing was run."""
-        ...
 
 
 class Prober(Protocol):
@@ -289,11 +286,9 @@ class RewardRule(Protocol):
         self, episodes: pl.DataFrame, judgements: pl.DataFrame, config: CreditConfig
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows of `policy_rewards` and of `rm_rewards` for the tasks of `episodes`."""
-        ...
 
     def metrics(self, episodes: pl.DataFrame, judgements: pl.DataFrame) -> dict[str, Any]:
         """Flat numbers, null if there is nothing to count."""
-        ...
 
 
 class Proof(Protocol):
@@ -319,11 +314,9 @@ class Env(Protocol):
         """The environment's own tasks of a split, at most `config.tasks.count(split)`. Equal arguments return equal
         tasks, and the splits are disjoint.
         """
-        ...
 
     def make(self, task: Task, config: Config) -> Environment | AwaitedEnvironment:
         """One episode of the task, before its reset. Raises UserError if it cannot be created on this machine."""
-        ...
 
     def policy_prompt(self, config: Config) -> PolicyPrompt: ...
 
@@ -348,7 +341,6 @@ class Probes(Protocol):
 
     def prober(self, config: Config) -> Prober:
         """Raises UserError if this machine cannot run it."""
-        ...
 
     def reward_rule(self) -> RewardRule: ...
 
@@ -359,7 +351,6 @@ class Shares(Protocol):
 
     def service(self, config: Config) -> Service:
         """Raises UserError if it cannot be started."""
-        ...
 
 
 @runtime_checkable
@@ -377,11 +368,9 @@ class Pooled(Protocol):
 
     def slow(self, config: Config) -> bool:
         """Whether a step takes long enough that they should."""
-        ...
 
     def warm(self, config: Config) -> None:
         """Import the dependencies of `make`, once before workers are forked. Raises UserError if one is missing."""
-        ...
 
 
 @runtime_checkable
@@ -392,7 +381,6 @@ class Imports(Protocol):
         """The tasks of the data at `config.tasks.path`, at most `config.tasks.limit`. `tell` receives one line about
         each group of rows that were left out. Raises UserError.
         """
-        ...
 
 
 @runtime_checkable
@@ -415,7 +403,6 @@ class Demonstrates(Protocol):
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
         """An episode in which this share of the actions is random."""
-        ...
 
 
 @runtime_checkable
@@ -424,7 +411,6 @@ class Teaches(Protocol):
 
     def lesson(self, task: Task, config: Config, *, seed: int) -> Lesson:
         """`config.warm_start.reward.noise` is the share of wrong replies. Raises UserError if nothing can be taught."""
-        ...
 
 
 @runtime_checkable
@@ -435,7 +421,6 @@ class Labels(Protocol):
         self, task: Task, config: Config, actions: Sequence[str], *, others: int = 0, seed: int = 0
     ) -> list[list[Labelled]]:
         """For each step: its action, then up to `others` of other offered commands. Empty if the task is unknown."""
-        ...
 
 
 @runtime_checkable
@@ -444,7 +429,6 @@ class LabelsSeen(Protocol):
 
     def label_seen(self, task: Task, config: Config, steps: Sequence[SeenStep]) -> Sequence[Labelled]:
         """One label per step. Empty if the task is unknown."""
-        ...
 
 
 @runtime_checkable
@@ -453,7 +437,6 @@ class Concurrent(Protocol):
 
     def concurrency(self, config: Config) -> int:
         """How many calls at a time are useful, at least 1. It must not change their results."""
-        ...
 
 
 @runtime_checkable
@@ -471,21 +454,17 @@ class Adapts(Protocol):
 
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         """Progress of its trajectories: rows of outcome, steps (observation and action) and final_observation."""
-        ...
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
     ) -> list[str]:
         """Rule-based edits, as JSON texts; `focus`: the phase of the task's course that should change."""
-        ...
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         """The child of `task`, proven solvable; raises RejectedEdit otherwise. `taken`: ids and likenesses of tasks."""
-        ...
 
     def likeness(self, task: Task) -> str:
         """Equal for tasks that ask the same of the same scene, even if their ids differ."""
-        ...
 
 
 @runtime_checkable
@@ -494,7 +473,6 @@ class Configurable(Protocol):
 
     def configured(self, config: Config) -> Adapts:
         """The environment that proposes the edits of `config.adaptation.edits`, or its usual edits if that is empty."""
-        ...
 
 
 @runtime_checkable
@@ -510,7 +488,6 @@ class Proves(Protocol):
 
     def proof(self, config: Config, ask: Ask | None) -> Proof:
         """`ask` is given if a language model proposes. Raises UserError if proofs are not available on this machine."""
-        ...
 
 
 # The abilities that `rla envs` lists.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, inf, sqrt
+from math import fsum, sqrt
 from statistics import NormalDist
 
 Counts = tuple[int, int]  # successes, trials
@@ -60,14 +60,24 @@ def _score(rate: float, total: float, *, confidence: float) -> Interval:
     return Interval(rate, low, high)
 
 
-def clustered(counts: Sequence[Counts]) -> Interval | None:
-    """The share of successes, given (successes, trials) of each cluster; None without trials.
+def clustered(
+    sums: Sequence[tuple[float, int]], *, most: float | None = None, confidence: float = 0.95
+) -> Interval | None:
+    """The mean of values in [0, 1], given the sum and the count of each cluster; None without values.
 
-    Trials count at most as independent. Fewer than two clusters, or clusters that do not vary, carry no spread to learn
-    from: a cluster then counts as one trial.
+    `most`: as many independent trials they can be worth; None: their number, which holds for successes. Fewer than two
+    clusters, or clusters that do not vary, carry no spread to learn from: a cluster then counts as one trial.
     """
-    trials = sum(count for _, count in counts)
-    return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=0.95)
+    sums = [(found, count) for found, count in sums if count]
+    if not sums:
+        return None
+    total = sum(count for _, count in sums)
+    mean = min(fsum(found for found, _ in sums) / total, 1.0)
+    squares = sum(((found - mean * count) / total) ** 2 for found, count in sums)
+    if len(sums) < 2 or squares < 1e-18:
+        return _score(mean, len(sums), confidence=confidence)
+    variance = len(sums) / (len(sums) - 1) * squares
+    return _score(mean, min(mean * (1 - mean) / variance, total if most is None else most), confidence=confidence)
 
 
 def success_interval(outcomes: Iterable[tuple[str, bool]]) -> Interval | None:
@@ -77,31 +87,6 @@ def success_interval(outcomes: Iterable[tuple[str, bool]]) -> Interval | None:
         before = counts.get(task, (0, 0))
         counts[task] = (before[0] + won, before[1] + 1)
     return clustered(list(counts.values()))
-
-
-def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
-    """The mean of values in [0, 1], a mapping from task to its values, with tasks as clusters; None without any.
-
-    Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
-    other values.
-    """
-    filled = [values for values in sample.values() if values]
-    if not all(0.0 <= value <= 1.0 for values in filled for value in values):
-        raise ValueError("values must lie between 0 and 1")
-    return _by_cluster([(fsum(values), len(values)) for values in filled], most=inf, confidence=confidence)
-
-
-def _by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: float) -> Interval | None:
-    """From (sum, count) of each cluster, every count above 0; `most`: the most independent trials they can be worth."""
-    if not sums:
-        return None
-    total = sum(count for _, count in sums)
-    mean = min(fsum(found for found, _ in sums) / total, 1.0)
-    squares = sum(((found - mean * count) / total) ** 2 for found, count in sums)
-    if len(sums) < 2 or squares < 1e-18:
-        return _score(mean, len(sums), confidence=confidence)
-    variance = len(sums) / (len(sums) - 1) * squares
-    return _score(mean, min(mean * (1 - mean) / variance, most), confidence=confidence)
 
 
 def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: float = 0.95) -> Interval | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.metrics.intervals import success_interval
-from rla.store.reading import read_manifest, read_nested, verify_shard
+from rla.store.reading import read_manifest, stream_rows
 from rla.store.records import StopReason
 
 # counts of replies and episodes that did not end well
@@ -39,20 +39,15 @@ def held_out_metrics(folder: Path) -> dict[str, Any]:
 
     `episodes` counts unbroken ones, `steps` all that were taken. Raises UserError if none counts.
     """
-    manifest = read_manifest(folder, "trajectories")
-    verify_shard(folder, manifest)
-    played = [
-        evaluated_episode(row)
-        for entry in manifest["parts"]
-        for row in read_nested(folder / entry["name"], READ, kind="trajectories", entry=entry)
-    ]
+    counts = read_manifest(folder, "trajectories")["counts"]
+    played = list(map(evaluated_episode, stream_rows(folder, "trajectories", READ)))
     if all(one.broken for one in played):
         raise UserError(
             f"{folder}: the environment broke all {len(played)} episodes; mend it and call the stage with --overwrite"
             if played
             else f"{folder}: no episode was played; the held-out pool or evaluation.tasks is empty"
         )
-    return success_metrics(played, manifest["counts"])
+    return success_metrics(played, counts)
 
 
 def evaluated_episode(row: Mapping[str, Any]) -> EvaluatedEpisode:

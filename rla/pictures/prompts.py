@@ -63,7 +63,6 @@ class ShowsImages(Protocol):
 
     def shows_images(self, config: Config) -> bool:
         """Whether observations carry images with these parameters."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +78,6 @@ class PicturesPolicy(Protocol):
         instruction: str,
     ) -> list[PictureMessage]:
         """`history` has all earlier steps; the last `policy.images` - 1 of them carry their images."""
-        ...
 
 
 @runtime_checkable
@@ -88,7 +86,6 @@ class PicturesJudge(Protocol):
 
     def with_pictures(self, view: Any) -> list[PictureMessage]:
         """`view` is an `rla.envs.protocols.JudgeView`."""
-        ...
 
 
 @runtime_checkable
@@ -99,7 +96,6 @@ class DrawsActions(Protocol):
         """The last image before `action` with that place marked, or unchanged for other actions. `action` is model
         text. Raises UserError if the image is damaged.
         """
-        ...
 
 
 def shows_images(env: object, config: Config) -> bool:

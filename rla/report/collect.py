@@ -88,13 +88,16 @@ def _recorded_config(run: Path) -> Config:
 
 def held_out(root: Path, split: str) -> HeldOut:
     """The evaluations on a held-out split. `root`: the folder of the split; for the main split, the run."""
-    evaluations = tuple(
-        {"iteration": number, **read_json(artifact(root, "eval_metrics", number))}
-        for number in numbered_folders(root / "eval")
-        if artifact(root, "eval_metrics", number).exists()
-    )
+    evaluations = tuple(evaluation_rows(root))
     ends = [artifact(root, "eval_trajectories", row["iteration"]) for row in (*evaluations[:1], *evaluations[1:][-1:])]
     return HeldOut(split=split, evaluations=evaluations, gain=gain_between(*ends) if len(ends) == 2 else None)
+
+
+def evaluation_rows(root: Path) -> Iterator[Row]:
+    """The metrics of each evaluation on a held-out split."""
+    for number in numbered_folders(root / "eval"):
+        if (found := optional_json(artifact(root, "eval_metrics", number))) is not None:
+            yield {"iteration": number, **found}
 
 
 def iteration_row(run: Path, number: int) -> Row:

@@ -12,10 +12,9 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.metrics.custom import brought_numbers, followed_figures
-from rla.report.collect import Row, RunSummary, iteration_row, seconds_of, titled_splits
+from rla.report.collect import Row, RunSummary, evaluation_rows, iteration_row, seconds_of, titled_splits
 from rla.report.tables import LOOP, edit_counts
 from rla.store.layout import artifact, further_splits, numbered_folders
-from rla.store.manifest import optional_json
 from rla.tracking import CurvePoint
 
 
@@ -80,14 +79,13 @@ def run_points(run: Path) -> list[CurvePoint]:
             row = iteration_row(run, number)
             add("iteration", number, {tag: row.get(key) for tag, key in (TAGS | followed).items()})
     for root in (run, *further_splits(run).values()):
-        for number in numbered_folders(root / "eval"):
-            row = optional_json(artifact(root, "eval_metrics", number)) or {}
+        for row in evaluation_rows(root):
             if row.get("success") is not None:
                 split = row.get("split") or "held out"
                 values = {f"success/{split}": row["success"], f"episodes/steps on {split}": row.get("mean_steps")}
                 values |= {f"{name}/{split}": value for name, value in brought_numbers(row).items()}
                 values |= {f"{tag} on {split}": row.get(key) for tag, key in followed.items()}
-                add(f"evaluation on {split}", number, values)
+                add(f"evaluation on {split}", row["iteration"], values)
     spent: dict[tuple[int, str], float] = {}
     with suppress(UserError):  # a damaged record of times takes no other curve along
         spent = seconds_of(run)

@@ -137,20 +137,23 @@ class Played:
     pools: tuple[tuple[Path, str], ...]
 
 
-def played_in(run: Path, iteration: int, *, growing: bool = False) -> Played:
-    """The folders of an iteration. Raises UserError unless its episodes are complete or, with `growing`, begun."""
+def played_in(run: Path, config: Config, iteration: int, split: str | None = None, *, growing: bool = False) -> Played:
+    """The folders of an iteration, or of an evaluation on a held-out split. Raises UserError unless its episodes are
+    complete or, with `growing`, begun.
+    """
     names = ("trajectories", "scores", "policy_rewards", "rm_rewards")
-    pools = [(artifact(run, f"previous_{name}", iteration), kind) for name, kind in POOLS]
-    return _checked({name: artifact(run, name, iteration) for name in names}, pools, run, iteration, growing=growing)
-
-
-def evaluated_in(run: Path, config: Config, iteration: int, split: str, *, growing: bool = False) -> Played:
-    """The folders of an evaluation on a held-out split. Raises UserError as `played_in` does."""
-    root = _root_of(run, config, split)
-    names = {name: artifact(root, f"eval_{name}", iteration) for name in ("trajectories", "scores")}
-    absent = names["trajectories"].with_name("rewards")  # an evaluation has no rewards
-    names |= {"policy_rewards": absent, "rm_rewards": absent}
-    return _checked(names, [(artifact(root, "test_tasks", 0), "tasks")], run, iteration, growing=growing)
+    if split is None:
+        folders = {name: artifact(run, name, iteration) for name in names}
+        pools = [(artifact(run, f"previous_{name}", iteration), kind) for name, kind in POOLS]
+    else:
+        root = _root_of(run, config, split)
+        folders = {name: artifact(root, f"eval_{name}", iteration) for name in names[:2]}
+        folders |= dict.fromkeys(names[2:], folders["scores"].with_name("rewards"))  # an evaluation has none
+        pools = [(artifact(root, "test_tasks", 0), "tasks")]
+    trajectories = folders["trajectories"]
+    if not (is_complete(trajectories) or (growing and shard_parts(trajectories))):
+        raise UserError(f"{trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
+    return Played(**folders, pools=tuple(pool for pool in pools if is_complete(pool[0])))
 
 
 def _root_of(run: Path, config: Config, split: str) -> Path:
@@ -158,15 +161,6 @@ def _root_of(run: Path, config: Config, split: str) -> Path:
     if split not in splits:
         raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
     return held_out_root(run, splits, split)
-
-
-def _checked(
-    folders: Mapping[str, Path], pools: Sequence[tuple[Path, str]], run: Path, iteration: int, *, growing: bool
-) -> Played:
-    trajectories = folders["trajectories"]
-    if not (is_complete(trajectories) or (growing and shard_parts(trajectories))):
-        raise UserError(f"{trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
-    return Played(**folders, pools=tuple(pool for pool in pools if is_complete(pool[0])))
 
 
 def episode_frame(played: Played) -> pl.DataFrame:

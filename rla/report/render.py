@@ -238,7 +238,7 @@ def _steps_sections(summary: RunSummary, config: Config) -> Iterator[Section]:
     judged = [i for i in played_iterations(summary.run, config) if is_complete(artifact(summary.run, "scores", i))]
     if not judged:
         return
-    played = played_in(summary.run, judged[-1])
+    played = played_in(summary.run, config, judged[-1])
     titles: dict[Choice, str] = {"worst": "Worst judged", "disputed": "Most disputed"}
     for choice, title in titles.items():
         if choice == "disputed" or isinstance(environment(config.env.name), Labels):

@@ -3,6 +3,7 @@
 import json
 import math
 import resource
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rla.cli.app import run
 from rla.store.manifest import MANIFEST, digest, read_json, read_run_config
 from rla.store.reading import read_rows
 from rla.store.shards import Origin, part_entry, write_shard
@@ -24,8 +26,6 @@ RunRla = Callable[..., tuple[int, str]]
 @pytest.fixture
 def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
     """Calls the command line in a folder with params.yaml; returns the exit code and what went to stderr."""
-    from rla.cli.app import run
-
     (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)
 
@@ -37,11 +37,26 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return call
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run that has been played, and the same run trained. Nobody won its episodes: the judgements alone train."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("params.yaml").write_text(PARAMS)
+        assert run(["rollout", "--env", "alfworld", "--run", "r"]) == 0
+        shutil.copytree("r", "played")
+        for stage in ("score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm"):
+            assert run([stage, "--run", "r", "--set", "credit.estimator=step"]) == 0
+    updates = [json.loads((folder / f"r/1/{name}/checkpoint.json").read_text())["updates"] for name in ("policy", "rm")]
+    assert all(updates)
+    return folder / "played", folder / "r"
+
+
 @pytest.fixture
-def played(rla: RunRla, tmp_path: Path) -> Path:
+def played(rla: RunRla, tmp_path: Path, runs: tuple[Path, Path]) -> Path:
     """A run with tasks, models and the first iteration's trajectories."""
-    assert rla("rollout", "--env", "alfworld", "--run", "r")[0] == 0
-    return tmp_path / "r"
+    return shutil.copytree(runs[0], tmp_path / "r", symlinks=True)
 
 
 def refused(result: tuple[int, str], *parts: str) -> None:
@@ -163,13 +178,8 @@ def test_a_folder_that_is_not_there(rla: RunRla, played: Path) -> None:
 
 
 @pytest.fixture
-def trained(rla: RunRla, played: Path) -> Path:
-    """The run after its first iteration, which nobody won: the judgements alone train."""
-    for stage in ("score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm"):
-        code, error = rla(stage, "--run", "r", "--set", "credit.estimator=step")
-        assert code == 0, error
-    assert all(json.loads((played / f"1/{name}/checkpoint.json").read_text())["updates"] for name in ("policy", "rm"))
-    return played
+def trained(rla: RunRla, tmp_path: Path, runs: tuple[Path, Path]) -> Path:
+    return shutil.copytree(runs[1], tmp_path / "r", symlinks=True)
 
 
 # What `train-policy` is called with to go on from the first iteration's checkpoint on the first iteration's shards.

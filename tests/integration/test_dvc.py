@@ -19,6 +19,8 @@ from rla.report.curves import Line, Panel, svg
 from rla.store.layout import resource
 from stages import STAGES
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 # Outputs depend on stage and iteration; rewards, and all that follows from them but figures, also on their parameter.
 PROGRAM = r"""#!/usr/bin/env bash
 set -euo pipefail

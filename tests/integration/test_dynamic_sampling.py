@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rla.rollouts.play import is_mixed
 from rla.store.manifest import MANIFEST, STARTED, read_json
 from rla.store.reading import read_rows
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
+
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 MIXED = ("--set", "rollout.fill=mixed", "--set", "rollout.tasks_per_iteration=2", "--set", "env.max_steps=14")
 

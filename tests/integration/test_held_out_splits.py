@@ -16,6 +16,8 @@ from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents
 from tests.unit.envs.alfworld.scenes import write_game
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 TWO = ("--set", "tasks.test_splits=[test, valid_unseen]")
 MAIN, FURTHER = "test", "splits/valid_unseen/test"
 

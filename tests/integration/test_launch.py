@@ -21,6 +21,8 @@ from rla.training.checkpoints import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 Call = Callable[..., str]
 
 

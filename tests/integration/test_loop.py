@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 import yaml
 
 from rla.store.layout import resource
-from tests.integration.pipelines import PARAMS, environment, forked, run, until
+from tests.integration.pipelines import PARAMS, environment, run
+
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 RUN = ["rla", "run", "--iterations", "1", "--run", "r"]
 
@@ -34,18 +34,6 @@ def with_stage(folder: Path, command: str) -> None:
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
 
 
-def working_below(folder: Path) -> list[str]:
-    """The processes that work in the folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").resolve() == folder:
-                found.append(process.name)
-        except OSError:
-            pass  # it has ended
-    return found
-
-
 def test_dvc_finds_a_run_up_to_date_and_a_second_call_runs_nothing(folder: Path) -> None:
     said = run(RUN, folder).splitlines()
     assert sum(line.startswith("iteration 1 of 1: ") for line in said) == 8  # seven of the loop, and the evaluation
@@ -63,26 +51,6 @@ def test_a_stage_that_fails_ends_the_run_with_its_status_and_what_is_done_stays(
     again = run([*RUN, "--verbose"], folder)
     assert "Stage 'make-tasks' didn't change" in again and (folder / "own").read_text() == "mine\n"
     assert (folder / "after").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals) -> None:
-    with_stage(folder, "trap 'echo put down > put-down; exit 1' INT; echo x > begun; sleep 1000 & wait")
-    process = subprocess.Popen(
-        RUN, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    until((folder / "begun").exists, seconds=120)
-    process.send_signal(number)
-    assert process.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    until(lambda: not working_below(folder), seconds=20)
-    assert (folder / "put-down").exists() == (number != signal.SIGKILL)
-
-
-def test_the_process_that_stages_are_forked_from_has_one_thread(tmp_path: Path) -> None:
-    """After all imports: a second thread could hold a lock that a forked process then never gets."""
-    assert not forked(["rla", "--version"], tmp_path)
-    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-    assert len(os.listdir(f"/proc/{server}/task")) == 1
 
 
 def test_a_damaged_lock_of_dvc_is_named_with_its_remedy(folder: Path) -> None:

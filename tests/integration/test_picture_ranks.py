@@ -14,6 +14,8 @@ from tests.integration.pictures_in_ranks import FILES, run
 from tests.integration.test_ranks import ROOT, launched
 from tests.seeing import small_model
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 SCRIPT = ROOT / "tests/integration/pictures_in_ranks.py"
 
 

@@ -16,6 +16,8 @@ import pytest
 from rla.store.manifest import MANIFEST
 from tests.integration.pipelines import PARAMS, contents, environment
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 SETTINGS = PARAMS.replace("tasks_per_iteration: 4, rollouts_per_task: 4", "rollouts_per_task: 48, concurrency: 16")
 SETTINGS = SETTINGS.replace("max_steps: 6, omit", "max_steps: 30, omit")
 POOLED = ("--set", "pool.mode=always", "--set", "pool.workers=4", "--set", "pool.step_deadline_s=3")
@@ -72,6 +74,15 @@ def wait_for(condition: object, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
+def struck(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; False if the process has ended since it was found."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run whose environments step in the stage's own process."""
@@ -93,8 +104,7 @@ def test_killed_and_hanging_workers_change_nothing(calm: Path, folder: Path) -> 
     faults = [signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL]
     with rollout(folder, *POOLED) as stage:
         for number in faults:
-            wait_for(lambda: len(workers(folder)) == 4)
-            os.kill(workers(folder)[1], number)
+            wait_for(lambda number=number: len(workers(folder)) == 4 and struck(workers(folder)[1], number))
             time.sleep(0.2)
         said = stage.communicate(timeout=300)[1]
     assert stage.returncode == 0, said

@@ -21,6 +21,8 @@ from tests.integration import load_in_ranks, train_in_ranks
 from tests.integration.pipelines import MEASURED
 from tests.unit.training.builders import tiny_model
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests/integration/train_in_ranks.py"
 CASES = (  # model, kind, file of pipelines/accelerate

@@ -16,6 +16,8 @@ from tests.integration.conftest import Rla
 from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 
 def parts_and_manifest(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in contents(folder).items() if not name.startswith("_manifest-")}

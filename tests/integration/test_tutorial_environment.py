@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from rla.config import apply_overrides
-from tests.integration.forking import forking_rla
 from tests.integration.pipelines import environment
 from tests.unit.docs.markdown_pages import DOCS, TOP, Block, blocks
 
@@ -36,14 +34,13 @@ SMALLER = (
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
+def reader(tmp_path: Path, forking: Path) -> dict[str, str]:
     """The environment of a reader's shell."""
     for name in ("guess-number", "site"):
         (tmp_path / name).mkdir(mode=0o700)
     path = os.pathsep.join(map(str, (TOP, tmp_path / "guess-number", tmp_path / "site")))
-    with forking_rla(tmp_path) as programs:
-        variables = environment() | {"PYTHONPATH": path}
-        yield variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"}
+    variables = environment() | {"PYTHONPATH": path}
+    return variables | {"PATH": f"{forking}{os.pathsep}{variables['PATH']}"}
 
 
 def call(script: str, folder: Path, variables: dict[str, str], program: tuple[str, ...] = ("bash", "-euc")) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.game import Game, Verbs, game_of
 from rla.envs.alfworld.tasks import builtin_tasks
 
@@ -23,7 +24,9 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, Game, Path | None]
         game = Game.load(path)
         yield path.parent.parent.name, replace(game, verbs=Verbs.MOVE) if number % 2 else game, path
     if options.built_in:
-        tasks = builtin_tasks(seed=options.seed, scenes=options.built_in, tasks_per_scene=1, size=options.size)
+        tasks = builtin_tasks(
+            TasksConfig(train_scenes=options.built_in, tasks_per_scene=1, size=options.size), seed=options.seed
+        )
         for number, task in enumerate(tasks):
             game = game_of(task.payload)
             verbs = list(Verbs)[number % 2]

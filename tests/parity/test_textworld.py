@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Game, Layout, Verbs, game_of
@@ -46,7 +47,9 @@ def test_the_older_dialect_is_rebuilt_from_the_package_as_real_files_have_it() -
 @pytest.mark.parametrize("verbs", Verbs)
 def test_built_in_games(verbs: Verbs) -> None:
     for number, task in enumerate(
-        builtin_tasks(seed=3, scenes=3, tasks_per_scene=1, size="tiny", kinds=["two", "heat", "look"])
+        builtin_tasks(
+            TasksConfig(train_scenes=3, tasks_per_scene=1, size="tiny", kinds=("two", "heat", "look")), seed=3
+        )
     ):
         game = game_of(task.payload)
         spoken = type(game)(problem=game.problem, sentence=game.sentence, verbs=verbs)
@@ -55,7 +58,7 @@ def test_built_in_games(verbs: Verbs) -> None:
 
 def test_changed_games() -> None:
     """As rules change them, and with an added object, which has an id of ours."""
-    parent = builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["place"])[0]
+    parent = builtin_tasks(TasksConfig(train_scenes=1, tasks_per_scene=1, size="tiny", kinds=("place",)), seed=3)[0]
     editor = Alfworld()
     edits = editor.propose(parent, direction="harder", critique="", seed=0, count=1)
     problem = game_of(parent.payload).problem

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from rla.config import resolved
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Game
 from rla.envs.alfworld.tasks import builtin_tasks, task_from_game
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(find_spec("alfworld") is None, reason="needs the
 def games() -> list[Task]:
     """A built-in game, and a real one where they are at hand."""
     real = [task_from_game(Game.load(path), split="test", scene="real") for path in real_games(1)]
-    return [*real, *builtin_tasks(seed=3, scenes=1, tasks_per_scene=1, size="tiny", kinds=["two"])]
+    return [*real, *builtin_tasks(TasksConfig(train_scenes=1, tasks_per_scene=1, size="tiny", kinds=("two",)), seed=3)]
 
 
 def choice(number: int, seen: Observation) -> str:

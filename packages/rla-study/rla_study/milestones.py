@@ -26,7 +26,7 @@ from rla.pipeline.plan import Plan
 from rla.pipeline.run import StageDone
 from rla.processes import usable_cores
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
-from rla.report.episodes import Excerpt, Played, episode_frame, evaluated_in, shown_episodes
+from rla.report.episodes import Excerpt, Played, episode_frame, played_in, shown_episodes
 from rla.report.render import draw, terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
@@ -112,7 +112,7 @@ def _first_success(run: Path, config: Config) -> Iterator[str]:
     for found in titled_splits(collect(run)):
         for row in found.evaluations[:1]:
             yield _success_text(row, f"on {found.split} {trained}" if found.split else trained)
-    yield from _excerpts_text(evaluated_in(run, config, 0, config.tasks.test_splits[0]), config)
+    yield from _excerpts_text(played_in(run, config, 0, config.tasks.test_splits[0]), config)
 
 
 def _excerpts_text(played: Played, config: Config) -> Iterator[str]:

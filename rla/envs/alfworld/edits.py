@@ -151,7 +151,7 @@ def apply_edit(game: Game, edit: Edit) -> Game:
     child = replace(game, problem=changed, sentence=sentence)
     if hint is Hint.NONE:
         return child
-    places = _plan_places(child) if hint.tells_where else []
+    places = _plan_places(child) if "where" in hint.parts else []
     return replace(child, sentence=f"{sentence} {goal.hint_text(hint, places=places)}")
 
 

@@ -137,14 +137,9 @@ class FastGame:
 
     def treated(self, state: State, item: int) -> bool:
         """Whether `item` is in the condition that the goal asks for."""
-        match self.treatment:
-            case Op.CLEAN:
-                return item in state.clean
-            case Op.HEAT:
-                return item in state.hot
-            case Op.COOL:
-                return item in state.cool
-        return True
+        if self.treatment is None:
+            return True
+        return item in {Op.CLEAN: state.clean, Op.HEAT: state.hot, Op.COOL: state.cool}[self.treatment]
 
     def _name_everything(self) -> None:
         kinds = dict(self.game.problem.objects)
@@ -179,22 +174,16 @@ class FastGame:
             object_type[self._find(identifier, self._object)] = kind
         self._receptacle_type, self._object_type = tuple(receptacle_type), tuple(object_type)
         self._can_contain = set(self._rows("cancontain", 2))
-        self.devices = {
-            Op.CLEAN: _of_type(receptacle_type, "SinkBasin", *(["Sink"] if self.verbs is Verbs.PUT else [])),
-            Op.HEAT: _of_type(receptacle_type, "Microwave"),
-            Op.COOL: _of_type(receptacle_type, "Fridge"),
-        }
+        self.devices = {Op(how.verb): _of_type(receptacle_type, how.device) for how in TREATMENTS.values()}
+        if self.verbs is Verbs.PUT:
+            self.devices[Op.CLEAN] |= _of_type(receptacle_type, "Sink")
         self.knives = _of_type(object_type, "Knife", "ButterKnife")
         self.openable = self._having("openable", self._receptacle)
         self.pickupable = self._having("pickupable", self._object)
         self.toggleable = self._having("toggleable", self._object)
         self.sliceable = self._having("sliceable", self._object)
         self.containers = self._having("isreceptacleobject", self._object)
-        self.treatable = {
-            Op.CLEAN: self._having("cleanable", self._object),
-            Op.HEAT: self._having("heatable", self._object),
-            Op.COOL: self._having("coolable", self._object),
-        }
+        self.treatable = {Op(how.verb): self._having(how.able, self._object) for how in TREATMENTS.values()}
         nested: defaultdict[int, list[int]] = defaultdict(list)
         for inner, outer in sorted(self._pairs("inreceptacleobject", self._object, self._object)):
             nested[outer].append(inner)
@@ -364,16 +353,13 @@ def _look(tables: FastGame, state: State) -> str:
 
 def _feedback(tables: FastGame, state: State, move: Move) -> str:
     """The text that answers `move`; `state` is the one after it."""
-    item = tables.objects[move.item] if move.item != NOTHING else ""
+    item, held = (tables.objects[one] if one != NOTHING else "" for one in (move.item, state.held))
     place = tables.receptacles[move.place] if move.place != NOTHING else ""
     match move.op:
         case Op.LOOK:
             return _look(tables, state)
         case Op.INVENTORY:
-            held = state.held
-            return (
-                f"You are carrying: a {tables.objects[held]}." if held != NOTHING else "You are not carrying anything."
-            )
+            return f"You are carrying: a {held}." if held else "You are not carrying anything."
         case Op.HELP:
             return _help_text()
         case Op.GO:
@@ -394,7 +380,7 @@ def _feedback(tables: FastGame, state: State, move: Move) -> str:
         case Op.USE:
             return f"You turn on the {item}."
         case Op.SLICE:
-            return f"You sliced the {item} with the {tables.objects[state.held]}."
+            return f"You sliced the {item} with the {held}."
     return f"You {move.op} the {item} using the {place}."
 
 

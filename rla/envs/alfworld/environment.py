@@ -92,15 +92,7 @@ class Alfworld:
         check_rooms(config.tasks, config.env.own.held_out_rooms)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        return builtin_tasks(
-            seed=seed,
-            scenes=config.tasks.scenes(split),
-            tasks_per_scene=config.tasks.tasks_per_scene,
-            size=config.tasks.size,
-            kinds=config.tasks.kinds_of(split),
-            split=split,
-            held_out=config.tasks.held_out(split),
-        )
+        return builtin_tasks(config.tasks, split=split, seed=seed)
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         return imported_games(config.tasks, split=split, rooms=config.env.own.held_out_rooms)
@@ -136,13 +128,7 @@ class Alfworld:
         return PlainJudge(repeat_task=config.policy.repeat_task, reasons=REASONS, heading=_WELCOME)
 
     def demonstrate(self, task: Task, config: Config, *, seed: int, random_share: float) -> Demonstration:
-        return expert_episode(
-            tables_of(task.payload),
-            seed=seed,
-            random_share=random_share,
-            max_steps=config.env.max_steps,
-            omit=config.env.omit_commands,
-        )
+        return expert_episode(tables_of(task.payload), config, seed=seed, random_share=random_share)
 
     def play_expert(self, task: Task, config: Config, *, seed: int) -> Demonstration:
         return self.demonstrate(task, config, seed=seed, random_share=0.0)

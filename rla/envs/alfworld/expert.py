@@ -16,10 +16,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rla.config import Config
 from rla.envs.alfworld import catalog
 from rla.envs.alfworld.engine import GO, NOTHING_HAPPENS, FastEngine, FastGame
 from rla.envs.alfworld.goals import PATTERNS, TREATMENTS, Goal, TaskKind
-from rla.envs.observation import offered
+from rla.envs.authoring import play_through
+from rla.envs.observation import Observation
 from rla.envs.protocols import Demonstration
 from rla.errors import UserError
 
@@ -219,41 +221,21 @@ class Expert:
         return goal.kind not in TREATMENTS or (TREATMENTS[goal.kind].verb, item) in self._memory.treated
 
 
-def expert_episode(
-    tables: FastGame, *, seed: int, random_share: float, max_steps: int, omit: Sequence[str] = ()
-) -> Demonstration:
-    """The expert's episode in the fast engine, of at most `max_steps` steps.
-
-    A share of the actions is drawn at random, and so is an action of a kind in `omit`, which the policy is never
-    offered.
+def expert_episode(tables: FastGame, config: Config, *, seed: int, random_share: float) -> Demonstration:
+    """The expert's episode in the fast engine. A share of the actions is drawn at random, and so is an action that the
+    policy is never offered (`env.omit_commands`); the expert itself sees all commands.
     """
-    rng = random.Random(seed)
-    expert = Expert(seed=seed)
-    engine = FastEngine(tables)
-    observation = engine.reset()
-    observations: list[str] = []
-    commands: list[tuple[str, ...]] = []
-    actions: list[str] = []
-    for _ in range(max_steps):
-        shown = offered(observation.commands, omit)
-        action = expert.act(observation.text, observation.commands)
-        follow = rng.random() >= random_share and action in shown
-        if not follow:
-            action = random_action(rng, shown)
-            expert.notice(action)
-        observations.append(observation.text)
-        commands.append(shown)
-        actions.append(action)
-        observation = engine.step(action)
-        if observation.won:
-            break
-    return Demonstration(
-        observations=observations,
-        commands=commands,
-        actions=actions,
-        final_observation=observation.text,
-        won=observation.won,
-    )
+    rng, expert, engine = random.Random(seed), Expert(seed=seed), FastEngine(tables)
+
+    def choose(seen: Observation) -> str:
+        action = expert.act(seen.text, engine.commands())
+        if rng.random() >= random_share and action in seen.commands:
+            return action
+        action = random_action(rng, seen.commands)
+        expert.notice(action)
+        return action
+
+    return play_through(engine, choose, config=config)
 
 
 def random_action(rng: random.Random, among: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ consist of a-z, 0-9, space, comma and full stop.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -79,8 +79,7 @@ PATTERNS: list[tuple[TaskKind, re.Pattern[str]]] = [
     for kind, texts in _WORDINGS.items()
     for text in texts
 ]
-WHERE_START = "you can find"
-HOW_START = "to do this,"
+HINT_STARTS = {"where": "you can find", "how": "to do this,"}
 _HOW: dict[TaskKind, str] = {
     TaskKind.PLACE: "take the {item}, go to a {target} and put it there.",
     TaskKind.CLEAN: "take the {item}, clean it with a sinkbasin, go to a {target} and put it there.",
@@ -100,28 +99,18 @@ class Hint(StrEnum):
     WHERE_AND_HOW = "where_and_how"
 
     @property
-    def tells_where(self) -> bool:
-        return self in (Hint.WHERE, Hint.WHERE_AND_HOW)
-
-    @property
-    def tells_how(self) -> bool:
-        return self in (Hint.HOW, Hint.WHERE_AND_HOW)
-
-    @property
-    def told(self) -> int:
-        """How many of the two it tells."""
-        return self.tells_where + self.tells_how
+    def parts(self) -> frozenset[str]:
+        """`where`: the place of an object, and `how`: the steps."""
+        return frozenset(self.split("_and_")) & HINT_STARTS.keys()
 
     @classmethod
-    def telling(cls, *, where: bool, how: bool) -> Hint:
-        if where:
-            return cls.WHERE_AND_HOW if how else cls.WHERE
-        return cls.HOW if how else cls.NONE
+    def telling(cls, parts: Set[str]) -> Hint:
+        return next(hint for hint in cls if hint.parts == parts)
 
     @classmethod
     def of(cls, instruction: str) -> Hint:
         """The hint that an instruction carries."""
-        return cls.telling(where=f" {WHERE_START} " in instruction, how=f" {HOW_START} " in instruction)
+        return cls.telling({part for part, start in HINT_STARTS.items() if f" {start} " in instruction})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +146,9 @@ class Goal:
 
     def hint_text(self, hint: Hint, *, places: Sequence[str]) -> str:
         """The sentences of `hint`. `places` are names of receptacles as the player sees them ("cabinet 3")."""
-        parts = []
-        if hint.tells_where:
-            found = " and ".join(f"a {self.item} in {place}" for place in places)
-            parts.append(f"{WHERE_START} {found}.")
-        if hint.tells_how:
-            parts.append(f"{HOW_START} {self.filled(_HOW[self.kind])}")
-        return " ".join(parts)
+        found = " and ".join(f"a {self.item} in {place}" for place in places)
+        told = {"where": f"{found}.", "how": self.filled(_HOW[self.kind])}
+        return " ".join(f"{start} {told[part]}" for part, start in HINT_STARTS.items() if part in hint.parts)
 
     def filled(self, template: str) -> str:
         return template.format(item=self.item, target=self.target_type.lower())
@@ -190,4 +175,4 @@ def wordings() -> Iterator[str]:
     """Every wording of instructions and hints, without the names in it."""
     templates = [*(text for pair in _WORDINGS.values() for text in pair), *_HOW.values()]
     yield from (template.format(item="", target="") for template in templates)
-    yield f"{WHERE_START} a in and a. {HOW_START}"
+    yield "{where} a in and a. {how}".format(**HINT_STARTS)

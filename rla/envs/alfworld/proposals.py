@@ -133,7 +133,7 @@ class View:
 
     def effort(self, plan_length: int) -> int:
         """Commands of the plan plus receptacles looked into before enough instances are found."""
-        if self.hint.tells_where:
+        if "where" in self.hint.parts:
             return plan_length
         ranks = sorted(self.searched.index(self.layout.inside[item]) for item in self.instances)
         return plan_length + ranks[: self.goal.needed][-1]
@@ -212,18 +212,17 @@ def _other_goal(view: View, rng: random.Random, *, kept: Sequence[str] = ()) -> 
 
 
 def _tell_less(view: View, rng: random.Random) -> Edit | None:
-    less = {Hint.WHERE_AND_HOW: (Hint.HOW, Hint.WHERE, Hint.NONE), Hint.WHERE: (Hint.NONE,), Hint.HOW: (Hint.NONE,)}
-    return {"hint": rng.choice(less[view.hint])} if view.hint in less else None
+    less = [hint for hint in reversed(Hint) if hint.parts < view.hint.parts]
+    return {"hint": rng.choice(less)} if less else None
 
 
 def _tell_more(view: View, rng: random.Random) -> Edit | None:
-    both = (Hint.WHERE_AND_HOW,)
-    more = {Hint.NONE: (Hint.WHERE, Hint.HOW, *both), Hint.WHERE: both, Hint.HOW: both}
-    return {"hint": rng.choice(more[view.hint])} if view.hint in more else None
+    more = [hint for hint in Hint if hint.parts > view.hint.parts]
+    return {"hint": rng.choice(more)} if more else None
 
 
-def _tell(view: View, rng: random.Random, *, where: bool = False, how: bool = False) -> Edit | None:
-    hint = Hint.telling(where=where or view.hint.tells_where, how=how or view.hint.tells_how)
+def _tell(view: View, rng: random.Random, *, part: str) -> Edit | None:
+    hint = Hint.telling(view.hint.parts | {part})
     return None if hint is view.hint else {"hint": hint}
 
 
@@ -278,7 +277,7 @@ _longer, _shorter = partial(_other_kind, sign=1), partial(_other_kind, sign=-1)
 _other_object = partial(_other_goal, kept=("kind", "target_type"))
 _other_target = partial(_other_goal, kept=("kind", "object_type"))
 _other: tuple[_Rule, ...] = (_other_object, _other_target, _other_goal)
-_tell_where, _tell_how = partial(_tell, where=True), partial(_tell, how=True)
+_tell_where, _tell_how = partial(_tell, part="where"), partial(_tell, part="how")
 
 # The rules per direction and phase ("": all phases).
 _RULES: dict[tuple[Direction, str], tuple[_Rule, ...]] = {
@@ -340,7 +339,7 @@ def propose_edits(
                 after = View.of(child).effort(verify(child, parent=game))
             except InvalidEdit:
                 continue
-            told = Hint.of(child.sentence).told - view.hint.told
+            told = len(Hint.of(child.sentence).parts) - len(view.hint.parts)
             shift = (after - before, -told)
             if shift > (0, 0) if asked is _HARDER else shift < (0, 0):
                 kept = child.problem.goal.kind is view.goal.kind

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -32,7 +32,7 @@ from rla.envs.alfworld.goals import VARIANTS, Goal, TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.errors import UserError
 from rla.seeds import derive
-from rla.store.records import Status, Task
+from rla.store.records import Task
 
 _ROOMS_OF: dict[TaskKind, tuple[Room, ...]] = {
     TaskKind.PLACE: tuple(Room),
@@ -212,35 +212,27 @@ def _homes(kind: str, standing: set[str]) -> list[str]:
     return sorted(home for home in standing if kind in catalog.CAN_CONTAIN.get(home, ()))
 
 
-def builtin_tasks(
-    *,
-    seed: int,
-    scenes: int,
-    tasks_per_scene: int,
-    size: str,
-    kinds: Sequence[str] = (),
-    split: str = "train",
-    held_out: bool = False,
-) -> list[Task]:
-    """`scenes` x `tasks_per_scene` solvable tasks (fewer if a scene offers fewer goals) with balanced kinds.
+def builtin_tasks(config: TasksConfig, *, seed: int, split: str = "train") -> list[Task]:
+    """As many solvable tasks as `config` asks for (fewer if a scene offers fewer goals) with balanced kinds.
 
-    `kinds` restricts the kinds (empty: all), by value ("pick_and_place_simple") or short name ("place"). Held-out
-    scenes come from a random stream of their own, so they are never training scenes of this or another seed. Raises
-    UserError for an unknown kind.
+    A kind is named by its value ("pick_and_place_simple") or its short name ("place"). Held-out scenes come from a
+    random stream of their own, so they are never training scenes of this or another seed. Raises UserError for an
+    unknown kind.
     """
+    kinds = config.kinds_of(split)
     known = {kind.value: kind for kind in TaskKind} | {kind.name.lower(): kind for kind in TaskKind}
     if unknown := [name for name in kinds if name not in known]:
         raise UserError(f"tasks.kinds: {unknown[0]!r} is unknown; choose from {', '.join(TaskKind)}")
     wanted = list(dict.fromkeys(known[name] for name in kinds)) or list(TaskKind)
-    stream = "held out" if held_out else "training"
+    stream = "held out" if config.held_out(split) else "training"
     drawn: Counter[TaskKind] = Counter()
     tasks: list[Task] = []
-    for number in range(scenes):
+    for number in range(config.scenes(split)):
         rng = random.Random(derive("alfworld tasks", stream, seed, number))
         first = _rarest(rng, drawn, wanted)
         scene_seed = derive("alfworld scene", stream, seed, number)
-        scene = generate_scene(seed=scene_seed, room=rng.choice(_ROOMS_OF[first]), size=Size(size))
-        tasks.extend(_scene_tasks(rng, scene, wanted, drawn, count=tasks_per_scene, split=split))
+        scene = generate_scene(seed=scene_seed, room=rng.choice(_ROOMS_OF[first]), size=Size(config.size))
+        tasks.extend(_scene_tasks(rng, scene, wanted, drawn, count=config.tasks_per_scene, split=split))
     return tasks
 
 
@@ -272,8 +264,6 @@ def _rarest(rng: random.Random, drawn: Counter[TaskKind], kinds: list[TaskKind])
 def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Task:
     """The task row of `game`; `columns` are further fields of `Task`. Without `slot` it is its own root."""
     task_id = game.digest()
-    columns.setdefault("slot", task_id)
-    columns.setdefault("status", Status.ACTIVE.value)
     return Task(
         task_id=task_id,
         env=ENV,
@@ -282,7 +272,7 @@ def task_from_game(game: Game, *, split: str, scene: str, **columns: Any) -> Tas
         scene=scene,
         instruction=game.sentence,
         payload=game.payload(),
-        **columns,
+        **{"slot": task_id} | columns,
     )
 
 

@@ -107,8 +107,7 @@ def _parameters_are_json(subject: Subject, env: Env) -> Iterator[str]:
 @_check(Env, first=True)
 def _tasks_are_there(subject: Subject, env: Env) -> Iterator[str]:
     """tasks returns equal lists for equal arguments, for both splits, of at most as many tasks as asked for"""
-    for held_out in (False, True):
-        found, split = subject.drawn(held_out=held_out), subject.split(held_out=held_out)
+    for split, found in subject.pools.items():
         if not isinstance(found, list) or not found:
             yield f"tasks(split={split!r}) gives {short(found)}; return a list with at least one task"
         for task in found:
@@ -117,7 +116,7 @@ def _tasks_are_there(subject: Subject, env: Env) -> Iterator[str]:
         asked = subject.config.tasks.count(split)
         if len(found) > asked:
             yield f"tasks(split={split!r}) gives {len(found)} tasks; config.tasks.count(split) asks for {asked} at most"
-        yield from not_repeated("tasks", partial(subject.drawn, held_out=held_out), found)
+        yield from not_repeated("tasks", partial(subject.drawn, split), found)
 
 
 @_check(Env, first=True)
@@ -127,19 +126,19 @@ def _tasks_are_well_formed(subject: Subject, env: Env) -> Iterator[str]:
         yield f"name is {short(env.name)}, but it is installed as {short(subject.config.env.name)}"
     root = {"env": env.name, "status": Status.ACTIVE.value, "depth": 0, "created": 0}
     root |= dict.fromkeys(("parent_id", "direction", "edit"))
-    for held_out in (False, True):
-        for task in subject.drawn(held_out=held_out):
-            yield from invalid_task(task, **root, split=subject.split(held_out=held_out), slot=task.task_id)
+    for split, found in subject.pools.items():
+        for task in found:
+            yield from invalid_task(task, **root, split=split, slot=task.task_id)
 
 
 @_check(Env, first=True)
 def _ids_are_of_content(subject: Subject, env: Env) -> Iterator[str]:
     """Every task has its own id, and equal ids have equal content for every seed"""
-    train = subject.drawn(held_out=False)
+    split, train = next(iter(subject.pools.items()))
     seen = {task.task_id: task for task in train}
     if len(seen) < len(train):
         yield "a task_id is there twice; leave one out, or let all that differs enter content_id"
-    for task in subject.drawn(held_out=False, more=1):
+    for task in subject.drawn(split, more=1):
         other = seen.get(task.task_id, task)
         if (other.payload, other.instruction) != (task.payload, task.instruction):
             yield f"task_id {task.task_id} means another task with another seed; use content_id of its content"
@@ -148,7 +147,7 @@ def _ids_are_of_content(subject: Subject, env: Env) -> Iterator[str]:
 @_check(Env, first=True)
 def _splits_are_disjoint(subject: Subject, env: Env) -> Iterator[str]:
     """No task is in two splits"""
-    train, test = subject.drawn(held_out=False), subject.drawn(held_out=True)
+    train, test = subject.pools.values()
     keys: dict[str, Callable[[Task], str]] = {"task_id": lambda t: t.task_id, "payload": lambda t: t.payload}
     if isinstance(env, Adapts):
         keys["likeness"] = env.likeness
@@ -445,7 +444,7 @@ def _vocabulary_is_complete(subject: Subject, env: protocols.Vocabulary) -> Iter
 
 def _lost_words(subject: Subject, env: Env) -> Iterator[str]:
     """Complaints about replies that the word-level tokenizer of `init-model` does not preserve."""
-    found = tokenizer_texts(env, subject.drawn(held_out=False), subject.config)
+    found = tokenizer_texts(env, subject.pools[subject.config.tasks.train_split], subject.config)
     tokenizer = word_tokenizer(found.texts, phrases=found.phrases, written=found.written)
 
     def lost(text: str, read: Callable[[str], Any]) -> Iterator[str]:

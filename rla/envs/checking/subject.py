@@ -63,10 +63,15 @@ class Subject:
     recorded: dict[str, list[_RecordedEpisode]] = field(default_factory=dict)  # task_id -> episodes
 
     @cached_property
+    def pools(self) -> dict[str, list[Task]]:
+        """The tasks of the training split and of the main held-out one."""
+        return {split: self.drawn(split) for split in (self.config.tasks.train_split, self.config.tasks.test_splits[0])}
+
+    @cached_property
     def tasks(self) -> list[Task]:
         """Some tasks of the training split, and a held-out one."""
-        train = self.drawn(held_out=False)
-        return [*self.rng("tasks").sample(train, min(self.count, len(train))), self.drawn(held_out=True)[0]]
+        train, held_out = self.pools.values()
+        return [*self.rng("tasks").sample(train, min(self.count, len(train))), held_out[0]]
 
     def rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed} {purpose}")
@@ -76,12 +81,9 @@ class Subject:
         """Seconds that an answer may take."""
         return self.config.pool.step_deadline_s
 
-    def split(self, *, held_out: bool) -> str:
-        return self.config.tasks.test_splits[0] if held_out else self.config.tasks.train_split
-
-    def drawn(self, *, held_out: bool, more: int = 0) -> list[Task]:
-        """The tasks of a split. `more`: added to the seed."""
-        return self.env.tasks(self.config, split=self.split(held_out=held_out), seed=self.seed + more)
+    def drawn(self, split: str, *, more: int = 0) -> list[Task]:
+        """The tasks of a split, drawn again. `more`: added to the seed."""
+        return self.env.tasks(self.config, split=split, seed=self.seed + more)
 
     def offered(self, observation: Observation) -> tuple[str, ...]:
         """The commands that the policy sees."""

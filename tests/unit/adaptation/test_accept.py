@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from rla.adaptation.acceptance import TaskVerdict, Verdict, judge_pending, verdict
+from rla.config.sections import AdaptationConfig
 from rla.errors import UserError
 from rla.store.records import Direction
 from rla.store.schema import to_table
 from tests.unit.adaptation.builders import pending
 
+BAND = AdaptationConfig(alpha_low=0.2, alpha_high=0.8)
+
 
 def decide(direction: Direction, parent_accuracy: float, accuracy: float) -> Verdict:
-    return verdict(direction, parent_accuracy, accuracy, alpha_low=0.2, alpha_high=0.8)
+    return verdict(direction, parent_accuracy, accuracy, BAND)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,7 @@ def test_pending_tasks_get_one_row_each_and_an_unplayed_one_is_rejected() -> Non
         {"t1": (0.5, 8)},
         {"t1": 1.0, "t2": 0.0},
         iteration=3,
-        alpha_low=0.2,
-        alpha_high=0.8,
+        config=BAND,
     )
     assert asdict(first) == {
         "task_id": "t1",
@@ -107,9 +109,7 @@ def compared(direction: str, *, asked: float, parent: float | None, child: float
         measured,
         {"t1": asked},
         iteration=3,
-        alpha_low=0.2,
-        alpha_high=0.8,
-        rule="interval",
+        config=replace(BAND, acceptance="interval"),
     )
     return found
 
@@ -134,9 +134,7 @@ def test_a_difference_that_may_be_chance_is_not_enough() -> None:
     assert chance.difference_high == pytest.approx(0.050989, abs=2e-4)
     # and below: sqrt((0.75 - 0.460152)^2 + 0), so the lower bound is -0.539848
     assert chance.reason == "not certain: difference -0.540 to +0.051 at 0.9"
-    paper = judge_pending(
-        [pending("s1", task_id="t1")], {"t1": (0.75, 8)}, {"t1": 1.0}, iteration=3, alpha_low=0.2, alpha_high=0.8
-    )
+    paper = judge_pending([pending("s1", task_id="t1")], {"t1": (0.75, 8)}, {"t1": 1.0}, iteration=3, config=BAND)
     assert paper[0].accepted
 
 
@@ -156,4 +154,4 @@ def test_a_candidate_that_does_not_say_where_it_comes_from_is_refused(
 ) -> None:
     lost = pending("s1", task_id="t1", direction=direction)
     with pytest.raises(UserError, match="pending task t1 has no parent"):
-        judge_pending([lost], {"t1": (0.5, 8)}, accuracies, iteration=3, alpha_low=0.2, alpha_high=0.8)
+        judge_pending([lost], {"t1": (0.5, 8)}, accuracies, iteration=3, config=BAND)

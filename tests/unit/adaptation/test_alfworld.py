@@ -50,8 +50,7 @@ def test_accepted_tasks_are_new_solvable_and_in_their_parents_slot() -> None:
             {task.task_id: (0.5, 8) for task in tasks},
             {candidate.task.task_id: candidate.parent_accuracy for candidate in valid},
             iteration=iteration,
-            alpha_low=0.2,
-            alpha_high=0.8,
+            config=AdaptationConfig(alpha_low=0.2, alpha_high=0.8),
         )
         following = next_pool(pool, tasks, verdicts)
         assert tasks and all(verdict.accepted for verdict in verdicts)

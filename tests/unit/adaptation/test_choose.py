@@ -39,13 +39,13 @@ def chosen(
     ],
 )
 def test_the_direction_leads_back_into_the_band(accuracy: float, direction: Direction | None) -> None:
-    assert wanted_direction(accuracy, alpha_low=0.2, alpha_high=0.8) is direction
+    assert wanted_direction(accuracy, AdaptationConfig(alpha_low=0.2, alpha_high=0.8)) is direction
 
 
 @pytest.mark.parametrize("rollouts", [5, 10, 15, 20])
 def test_a_share_of_exactly_a_bound_lies_in_the_band(rollouts: int) -> None:
     for wins in (rollouts // 5, 4 * rollouts // 5):
-        assert wanted_direction(wins / rollouts, alpha_low=0.2, alpha_high=0.8) is None
+        assert wanted_direction(wins / rollouts, AdaptationConfig(alpha_low=0.2, alpha_high=0.8)) is None
 
 
 def test_a_choice_carries_task_direction_and_accuracy() -> None:

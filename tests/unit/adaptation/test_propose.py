@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rla.adaptation.candidates import NOT_TRIED, Candidate, Replay, allowed_proposals, prove
+from rla.adaptation.candidates import NOT_TRIED, Candidate, Replay, prove
 from rla.adaptation.drafting import NOTHING, Choice, Proposal
 from rla.envs.protocols import RejectedEdit
 from rla.store.records import Direction, Status, Task
@@ -19,6 +19,8 @@ ROOT = replace(task("n4"), payload="4.0")
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """An editor of tasks whose payload is a number."""
+
+    edit_fields = frozenset({"add", "take"})
 
     def propose(
         self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
@@ -45,7 +47,7 @@ class Numbers:
         return made
 
 
-def proven(*edits: str | Proposal, replay: Replay | None = None) -> list[Candidate]:
+def proven(*edits: str | Proposal, replay: Replay | None = None, allowed: Collection[str] = ()) -> list[Candidate]:
     return asyncio.run(
         prove(
             [Proposal(edit) if isinstance(edit, str) else edit for edit in edits],
@@ -55,6 +57,7 @@ def proven(*edits: str | Proposal, replay: Replay | None = None) -> list[Candida
             taken={"n4"},
             critique="too short (3 of 8)",
             created=7,
+            allowed=allowed,
             replay=replay,
         )
     )
@@ -113,7 +116,7 @@ def test_a_row_has_the_columns_of_a_candidates_shard() -> None:
 
 def test_edits_with_other_names_than_asked_for_are_refused() -> None:
     texts = ['{"add": 1}', '{"add": 1, "take": 2}', '{"take": 2}', "no edit", '{"fly": 1}']
-    kept = allowed_proposals([*map(Proposal, texts), NOTHING], ["add"], known={"add", "take"})
     outside = "adaptation.edits allows add alone"
-    assert [proposal.refused for proposal in kept] == ["", outside, outside, "", "", NOTHING.refused]
-    assert allowed_proposals([Proposal('{"take": 2}')], [], known={"add", "take"}) == [Proposal('{"take": 2}')]
+    reasons = [candidate.reason for candidate in proven(*texts, NOTHING, allowed=["add"])]
+    assert reasons == ["", outside, outside, NOT_TRIED, NOT_TRIED, NOTHING.refused]
+    assert [candidate.reason for candidate in proven('{"add": 1, "take": 2}')] == [""]

@@ -194,9 +194,7 @@ def judged(
         measured,
         {child.task_id: measured.get(child.parent_id or "", (1.0, 8))[0] for child in children},
         iteration=iteration,
-        alpha_low=CONFIG.alpha_low,
-        alpha_high=CONFIG.alpha_high,
-        rule="interval" if rule == "interval" else "paper",
+        config=replace(CONFIG, acceptance="interval" if rule == "interval" else "paper"),
     )
     return children, verdicts, measured
 

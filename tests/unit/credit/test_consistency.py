@@ -31,8 +31,7 @@ def rewards(
         estimators.accuracies(played),
         step_weight=weight,
         normalise=normalise,
-        low=0.2,
-        high=0.8,
+        band=(0.2, 0.8),
         balanced=balanced,
     )
 
@@ -133,8 +132,7 @@ def test_the_reward_is_that_of_outcome_and_votes_whatever_the_policy_trains_on()
         estimators.accuracies(played),
         step_weight=1.0,
         normalise="none",
-        low=0.2,
-        high=0.8,
+        band=(0.2, 0.8),
     )
     assert found.equals(rewards(MIXED, votes))
 

@@ -38,8 +38,7 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
             estimators.accuracies(played),
             step_weight=0.7,
             normalise="task",
-            low=0.0,
-            high=1.0,
+            band=(0.0, 1.0),
         )
         by_outcome = estimators.outcome_advantages(played, scored)
         return [policy.rows(), rm.rows(), by_outcome.rows(), estimators.accuracies(played).rows()]

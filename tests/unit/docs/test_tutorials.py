@@ -12,18 +12,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.integration.forking import forking_rla
 from tests.unit.docs.markdown_pages import DOCS, TOP, blocks, code_spans
 
 NOTEBOOK = "5-look-at-a-run.ipynb"
-MAKE_RUN = "make --assume-old=.venv/.run run"  # what `make venv` has set up is not to be set up again
+# What `make venv` has set up is not to be set up again, and `rla` is the one of this path.
+MAKE_RUN = 'make --assume-old=.venv/.run BIN="$(dirname "$(command -v rla)")" run'
 RECORD = "docs/results/records/ablation-valid-unseen.json.gz"
 # Command of the README -> what runs in its place, in this order.
 README = {
@@ -79,11 +78,10 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def shell(forking: Path) -> dict[str, str]:
     """The environment of a reader's shell."""
-    with forking_rla(tmp_path_factory.mktemp("rla")) as programs:
-        path = os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ["PATH"]))
-        yield os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
+    path = os.pathsep.join((str(forking), str(Path(sys.executable).parent), os.environ["PATH"]))
+    return os.environ | {"PATH": path, "PYTHONPATH": str(TOP), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
 
 
 def bash(script: str, folder: Path, environment: dict[str, str]) -> None:

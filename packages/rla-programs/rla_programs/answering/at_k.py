@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb
+from math import comb, fsum, inf
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from rla.metrics.intervals import clustered_mean
+from rla.metrics.intervals import Interval, clustered
 from rla_programs.answering.published_at_k import best_values, published_majority_values
 
 Estimator = Literal["unbiased", "published"]
@@ -162,6 +162,18 @@ def _mean_by_source(values: Mapping[str, float], sources: Mapping[str, str]) -> 
     each = {source: _mean_of_questions(own) for source, own in sorted(of_source.items())}
     macro = sum(found["estimate"] for found in each.values()) / len(each) if each else None
     return {**_mean_of_questions(values), "macro": macro, "by_source": each}
+
+
+def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
+    """The mean of values in [0, 1], a mapping from task to its values, with tasks as clusters; None without any.
+
+    Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
+    other values.
+    """
+    if not all(0.0 <= value <= 1.0 for values in sample.values() for value in values):
+        raise ValueError("values must lie between 0 and 1")
+    sums = [(fsum(values), len(values)) for values in sample.values()]
+    return clustered(sums, most=inf, confidence=confidence)
 
 
 def _mean_of_questions(values: Mapping[str, float]) -> dict[str, Any]:

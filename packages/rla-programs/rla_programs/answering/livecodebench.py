@@ -17,7 +17,7 @@ from typing import Any
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.report.episodes import evaluated_in, played_iterations
+from rla.report.episodes import played_in, played_iterations
 from rla.store.atomic import write_json
 from rla.store.reading import read_tasks, stream_rows
 from rla.store.records import Task
@@ -51,7 +51,7 @@ def export_livecodebench(
     if iteration is None and not evaluated:
         raise UserError(f"{run}: nothing was evaluated on {name}; call `rla evaluate` first")
     number = evaluated[-1] if iteration is None else iteration
-    played = evaluated_in(run, config, number, name)
+    played = played_in(run, config, number, name)
     tasks = [task for folder, _ in played.pools for task in read_tasks(folder)]
     questions = {task.task_id: found for task in tasks if (found := code_question(task)) is not None}
     programs = _programs_of(played.trajectories, questions)

@@ -57,8 +57,8 @@ def _results_in(text: str) -> Iterator[tuple[int, int]]:
 def _result_starts(text: str) -> Iterator[int]:
     """Begins of results. A thought may contain the tag, and so may the program of a call that can be parsed."""
     tags = list(TAG.finditer(text))
-    opened = [tag.start() for tag in tags if not any(tag.groups())]  # without a slash
-    closed = [tag.end() for tag in tags if any(tag.groups())]
+    opened = [tag.start() for tag in tags if "/" not in tag[0]]
+    closed = [tag.end() for tag in tags if "/" in tag[0]]
     at = closed[0] if closed and closed[0] < [*opened, len(text)][0] else 0  # the template had opened that thought
     result, call, read = text.find(RESULT, at), text.find(CALL, at), 0
     thought, outside = _next_at(opened, at), at

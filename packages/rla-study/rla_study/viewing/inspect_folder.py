@@ -23,7 +23,7 @@ from typing import Any
 from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.report.episodes import Played, evaluated_in, played_in, played_iterations, shown_episodes
+from rla.report.episodes import Played, played_in, played_iterations, shown_episodes
 from rla.store.atomic import refuse_others, remove_file, whole_folder, write_atomic, write_json
 from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json, optional_record
 from rla.store.reading import read_nested, shard_parts
@@ -122,12 +122,12 @@ def _log_places(run: Path, config: Config, iterations: Collection[int], split: s
     """Iterations first, then the evaluations of every held-out split. With `iterations` or `split`, only those."""
     if split is None:
         for number in iterations or played_iterations(run, config, growing=True):
-            played = played_in(run, number, growing=True)
+            played = played_in(run, config, number, growing=True)
             title = f"iteration {number}"
             yield LogPlace(file=f"iteration-{number:04}.eval", title=title, iteration=number, split=None, played=played)
     for name in [split] if split else () if iterations else config.tasks.test_splits:
         for number in iterations or played_iterations(run, config, name, growing=True):
-            played = evaluated_in(run, config, number, name, growing=True)
+            played = played_in(run, config, number, name, growing=True)
             title = f"evaluation {number} ({name})"
             yield LogPlace(
                 file=f"evaluation-{number:04}-{name}.eval", title=title, iteration=number, split=name, played=played

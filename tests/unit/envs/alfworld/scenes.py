@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.game import Game, PddlProblem, Verbs, game_of
 from rla.envs.alfworld.goals import Goal, TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
@@ -108,7 +109,7 @@ def game(
 
 def drawn(kind: TaskKind, room: str = "") -> Task:
     """A built-in task of this kind, in this room if one is given."""
-    tasks = builtin_tasks(seed=8, scenes=9, tasks_per_scene=1, size="small", kinds=[kind.value])
+    tasks = builtin_tasks(TasksConfig(train_scenes=9, tasks_per_scene=1, size="small", kinds=(kind.value,)), seed=8)
     return next(task for task in tasks if task.scene.startswith(room))
 
 

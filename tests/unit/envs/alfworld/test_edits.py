@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import TYPES
 from rla.envs.alfworld.edits import Edit, InvalidEdit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
@@ -29,7 +30,9 @@ def asking(kind: TaskKind, item: str, target: str) -> Edit:
 
 
 def games(size: str = "tiny", count: int = 12) -> list[Game]:
-    return [game_of(t.payload) for t in builtin_tasks(seed=5, scenes=count, tasks_per_scene=1, size=size)]
+    return [
+        game_of(t.payload) for t in builtin_tasks(TasksConfig(train_scenes=count, tasks_per_scene=1, size=size), seed=5)
+    ]
 
 
 def game_of_kind(kind: TaskKind, room: str = "") -> Game:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import TYPES
 from rla.envs.alfworld.edits import MAX_TEXT
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.alfworld.game import Layout, game_of
-from rla.envs.alfworld.goals import HOW_START, WHERE_START, Hint, TaskKind
+from rla.envs.alfworld.goals import HINT_STARTS, Hint, TaskKind
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.protocols import RejectedEdit
 from rla.store.records import Task
@@ -160,7 +161,7 @@ def assert_only_known_names(child: Task) -> None:
 # Predicates, keywords and types of other games: tokens without a number.
 WORDS = {
     token
-    for task in builtin_tasks(seed=1, scenes=12, tasks_per_scene=2, size="small")
+    for task in builtin_tasks(TasksConfig(train_scenes=12, tasks_per_scene=2, size="small"), seed=1)
     for token in tokens(json.loads(task.payload)["problem"])
     if not re.search(r"\d", token)
 }
@@ -200,4 +201,4 @@ def test_an_attack_in_the_place_of_a_name_is_refused(attack: str) -> None:
 def test_a_hint_says_nothing_but_what_is_rendered() -> None:
     child = applied('{"hint": "where_and_how"}')
     assert child is not None
-    assert f" {WHERE_START} " in child.instruction and f" {HOW_START} " in child.instruction
+    assert all(f" {start} " in child.instruction for start in HINT_STARTS.values())

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rla.config import Config
+from rla.config.sections import TasksConfig
 from rla.envs.alfworld.tasks import builtin_tasks
 from rla.envs.registry import environment, load_config
 from rla.errors import UserError
@@ -18,7 +19,7 @@ ROOMS = (301, 301, 302, 7)  # of the four training games
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four training games in three rooms and one of valid_seen in room 301, as `alfworld-download` leaves them."""
     root = tmp_path_factory.mktemp("data")
-    tasks = builtin_tasks(seed=4, scenes=5, tasks_per_scene=1, size="tiny")
+    tasks = builtin_tasks(TasksConfig(train_scenes=5, tasks_per_scene=1, size="tiny"), seed=4)
     places = [("train", room) for room in ROOMS] + [("valid_seen", 301)]
     for task, (split, room) in zip(tasks, places, strict=True):
         write_game(root / "json_2.1.1" / split / f"pick-Mug-None-Desk-{room}" / f"trial_{task.task_id}", task)

@@ -54,7 +54,7 @@ def test_the_order_of_edits(direction: str) -> None:
 def test_the_phase_says_what_of_the_goal_changes(focus: str, kept: str) -> None:
     """Another object where finding failed, another target where placing did, before other usual goals of the kind."""
     beside, leads = 0, 0
-    for seed, game in enumerate(games("small", 30)):
+    for seed, game in enumerate(games("small", 20)):
         view = View.of(game)
         edits = propose_edits(game, direction="easier", rng=random.Random(seed), count=16, focus=focus)
         usual = [edit["goal"] for edit in edits if "goal" in edit and view.usual(edit)]

@@ -51,7 +51,7 @@ def kitchen(*placed: tuple[str, str]) -> PddlProblem:
 
 
 def test_kinds_are_balanced_and_goals_of_a_scene_differ() -> None:
-    tasks = builtin_tasks(seed=0, scenes=30, tasks_per_scene=2, size="tiny")
+    tasks = builtin_tasks(TasksConfig(train_scenes=30, tasks_per_scene=2, size="tiny"), seed=0)
     counts = Counter(task.kind for task in tasks)
     assert len(tasks) == 60
     assert set(counts) == {kind.value for kind in TaskKind}
@@ -63,7 +63,7 @@ def test_kinds_are_balanced_and_goals_of_a_scene_differ() -> None:
 
 @pytest.mark.parametrize("size", Size)
 def test_every_task_has_the_plan_it_names(size: Size) -> None:
-    for task in builtin_tasks(seed=3, scenes=6, tasks_per_scene=3, size=size):
+    for task in builtin_tasks(TasksConfig(train_scenes=6, tasks_per_scene=3, size=size), seed=3):
         tables = FastGame(game_of(task.payload))
         engine, plan = FastEngine(tables), solve(tables)
         assert not engine.reset().won
@@ -74,29 +74,29 @@ def test_every_task_has_the_plan_it_names(size: Size) -> None:
 
 
 def test_the_same_seed_gives_the_same_tasks() -> None:
-    once = builtin_tasks(seed=1, scenes=4, tasks_per_scene=2, size="tiny")
-    assert once == builtin_tasks(seed=1, scenes=4, tasks_per_scene=2, size="tiny")
-    assert once[:4] == builtin_tasks(seed=1, scenes=2, tasks_per_scene=2, size="tiny")
-    assert once != builtin_tasks(seed=2, scenes=4, tasks_per_scene=2, size="tiny")
+    once = builtin_tasks(TasksConfig(train_scenes=4, tasks_per_scene=2, size="tiny"), seed=1)
+    assert once == builtin_tasks(TasksConfig(train_scenes=4, tasks_per_scene=2, size="tiny"), seed=1)
+    assert once[:4] == builtin_tasks(TasksConfig(train_scenes=2, tasks_per_scene=2, size="tiny"), seed=1)
+    assert once != builtin_tasks(TasksConfig(train_scenes=4, tasks_per_scene=2, size="tiny"), seed=2)
 
 
 def test_held_out_tasks_share_no_scene_with_training() -> None:
-    train = builtin_tasks(seed=0, scenes=40, tasks_per_scene=1, size="tiny")
-    test = builtin_tasks(seed=0, scenes=40, tasks_per_scene=1, size="tiny", split="test", held_out=True)
+    train = builtin_tasks(TasksConfig(train_scenes=40, tasks_per_scene=1, size="tiny"), seed=0)
+    test = builtin_tasks(TasksConfig(test_scenes=40, tasks_per_scene=1, size="tiny"), seed=0, split="test")
     assert not {task.scene for task in train} & {task.scene for task in test}
     facts = [{game_of(task.payload).problem.facts for task in tasks} for tasks in (train, test)]
     assert not facts[0] & facts[1]
 
 
 def test_kinds_restrict_what_is_drawn() -> None:
-    tasks = builtin_tasks(seed=0, scenes=4, tasks_per_scene=2, size="tiny", kinds=["clean", "heat"])
+    tasks = builtin_tasks(TasksConfig(train_scenes=4, tasks_per_scene=2, size="tiny", kinds=("clean", "heat")), seed=0)
     assert {task.kind for task in tasks} == {TaskKind.CLEAN.value, TaskKind.HEAT.value}
     assert {task.scene.partition("_")[0] for task in tasks} <= {"bathroom", "kitchen"}
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(UserError, match="'dance' is unknown"):
-        builtin_tasks(seed=0, scenes=1, tasks_per_scene=1, size="tiny", kinds=["dance"])
+        builtin_tasks(TasksConfig(train_scenes=1, tasks_per_scene=1, size="tiny", kinds=("dance",)), seed=0)
 
 
 def test_legal_goals_worked_out_by_hand() -> None:

@@ -136,7 +136,8 @@ def test_the_judge_sees_the_screens_before_and_after_a_click(rows: list[dict[str
 
 
 def test_viewers_show_the_click_in_the_picture_and_the_shard_keeps_it_as_it_was(rows: list[dict[str, Any]]) -> None:
-    shown = shown_episodes(played_in(Path("r"), 1), None, load_config(Path("params.yaml"), []))
+    config = load_config(Path("params.yaml"), [])
+    shown = shown_episodes(played_in(Path("r"), config, 1), None, config)
     for row in rows:
         for number, step in enumerate(shown[row["trajectory_id"]].steps):
             (digest,) = row["screens"][number]

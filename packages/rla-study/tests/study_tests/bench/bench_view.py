@@ -82,7 +82,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.run.parent) as folder:
         run = Path(folder) / "long"
         long_run(options.run, run, options.iterations)
-        episodes = episode_frame(played_in(run, 1))
+        episodes = episode_frame(played_in(run, config, 1))
         steps = f"{len(episodes)} episodes each, {readable_bytes(size(run / '1'))} of shards"
         print(f"{options.iterations} iterations, {steps}")
         logs = run / "inspect"

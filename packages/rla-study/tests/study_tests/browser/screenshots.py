@@ -34,7 +34,7 @@ def main() -> None:
         episode_picture(page, options.run, options.params, last, options.out)
         folder = exported_folder(options.run)
         export_new(options.run, config, folder)
-        task = sorted(episode_frame(played_in(options.run, last))["task_id"])[0]
+        task = sorted(episode_frame(played_in(options.run, config, last))["task_id"])[0]
         with tempfile.TemporaryDirectory() as site:
             write_site(folder, Path(site) / "made")  # it does not say where the run lies
             with served(Path(site) / "made") as address:

@@ -37,9 +37,11 @@ DESIGN = {
 }
 
 
-def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, monkeypatch: object) -> None:
+def test_arms_share_their_start_and_go_on_where_they_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forking: Path
+) -> None:
     for name, value in environment().items():
-        monkeypatch.setenv(name, value)  # type: ignore[attr-defined]
+        monkeypatch.setenv(name, value)
     (tmp_path / "shared.yaml").write_text(PARAMS)
     (tmp_path / "ablation.yaml").write_text(yaml.safe_dump(DESIGN))
     design, root = load_design(tmp_path / "ablation.yaml"), tmp_path / "runs"
@@ -48,6 +50,7 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(tmp_path: Path, mon
     assert "rla init-model" not in (start_folder(root) / "repro.log").read_text()
     ended(tmp_path, signal.SIGTERM, during="rla rollout")
     said: list[str] = []
+    monkeypatch.setattr("rla_study.ablation.run.COMMAND", (str(forking / "loop"),))  # nothing is killed from here on
     run_ablation(design, root, jobs=2, say=said.append)
     assert len(said) == 3
     assert "rla init-model" in (start_folder(root) / "repro.log").read_text()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.test_loop import RUN, folder, run
 
 __all__ = ["folder"]
+
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 
 def test_a_run_says_its_milestones(folder: Path) -> None:

@@ -1,0 +1,167 @@
+"""`rla` and `python` for tests that start in a moment: each call is forked from a process that has imported torch, rla,
+DVC and accelerate, which otherwise takes ten seconds of CPU time a call.
+
+The program on the path hands its words, folder, variables and streams to that process. It passes signals on and ends as
+the call ends, and the call is killed if the program is. The call has a session of its own. Tests of how processes of
+`rla run` end with each other start real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from rla.pipeline import run as loop
+from rla.pipeline.run import FORKABLE, PRELOADED
+from rla.processes import leave
+from tests.integration.pipelines import environment, until
+
+ALSO = ("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro")
+FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CLIENT = """#!{python} -IS
+import json, os, signal, socket, sys
+words = [word for word in sys.argv[1:] if {name!r} != "python" or word != "-u"]
+module = words[1] if words[:1] == ["-m"] else None
+if {name!r} == "python" and module not in {forked!r} and not (words and words[0].endswith(".py")):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+call = json.dumps([{name!r}, words, os.getcwd(), dict(os.environ)]).encode()
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+for number in {numbers!r}:
+    signal.signal(number, lambda number, frame: server.send(bytes([number])))
+socket.send_fds(server, [len(call).to_bytes(4, "big")], [0, 1, 2])
+server.sendall(call)
+for number in range(3):
+    os.close(number)
+status = int.from_bytes(server.recv(2), "big", signed=True)
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL) if status != -9 else None
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+
+
+@contextmanager
+def forking_programs(folder: Path) -> Iterator[Path]:
+    """The folder of the programs, to be first on the path."""
+    address, programs = folder / "socket", folder / "bin"
+    programs.mkdir()
+    for name in ("rla", "dvc", "loop", "python"):
+        fields = {
+            "python": sys.executable,
+            "address": str(address),
+            "name": name,
+            "numbers": tuple(map(int, PASSED_ON)),
+            "forked": FORKED,
+        }
+        (programs / name).write_text(CLIENT.format(**fields))
+        (programs / name).chmod(0o755)
+    command = [sys.executable, "-m", "tests.forking", str(address)]
+    with subprocess.Popen(command, env=environment() | FORKABLE, start_new_session=True) as server:
+        try:
+            until(lambda: address.exists() or server.poll() is not None, seconds=300)
+            assert server.poll() is None, "the server ended as it started"
+            yield programs
+        finally:
+            server.kill()
+
+
+def serve(address: Path) -> None:
+    for name in (*PRELOADED, *ALSO):
+        import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
+    with socket.socket(socket.AF_UNIX) as listening:
+        begun = address.with_name("begun")
+        listening.bind(str(begun))
+        listening.listen(64)
+        begun.rename(address)  # from here on a call is answered
+        while True:
+            client, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                answer(client, address.parent / "bin")
+            client.close()
+
+
+def answer(client: socket.socket, programs: Path) -> None:
+    """In a forked process: fork once more for the call itself, pass on signals, and tell its status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, streams, _, _ = socket.recv_fds(client, 4, 3)
+    wanted, read = int.from_bytes(size, "big"), b""
+    while len(read) < wanted:
+        read += client.recv(wanted - len(read))
+    if (pid := os.fork()) == 0:
+        client.close()
+        become(*json.loads(read), streams=streams, programs=programs)
+    for stream in (*streams, 0, 1, 2):
+        os.close(stream)
+    ended = os.pidfd_open(pid)
+    while True:
+        ready, _, _ = select.select([client, ended], [], [])
+        if ended in ready:
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with contextlib.suppress(OSError):
+                client.send(status.to_bytes(2, "big", signed=True))
+            os._exit(0)
+        numbers = client.recv(64) or bytes([signal.SIGKILL])  # closed: the program was killed
+        for number in numbers:
+            os.kill(pid, number)
+
+
+def become(
+    name: str, words: list[str], folder: str, variables: dict[str, str], *, streams: list[int], programs: Path
+) -> None:
+    """Make the call as a process of its own would, and leave as it would."""
+    os.setsid()
+    for number, own in enumerate(streams):
+        os.dup2(own, number)
+        os.close(own)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    places = variables.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [place for place in places if place and place not in sys.path]
+    sys.executable = str(programs / "python")  # calls that this one makes are forked, too
+    loop.start_server = lambda: None
+    loop._run_forked = stage_of_loop
+    words = words if name in ("python", "loop") else ["-m", name, *words]
+    module = words[:1] == ["-m"]
+    sys.argv = words[1:] if module else words
+    status = 0
+    try:
+        if name == "loop":  # as an ablation calls it
+            loop.main()
+        elif module:
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(words[0]).parent))
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    leave(status)
+
+
+def stage_of_loop(command: str, variables: dict[str, str]) -> int:
+    """A stage of `rla run` is forked from the server of the tests instead of from one of the run's own."""
+    return subprocess.run(command, shell=True, env=variables, check=False).returncode
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

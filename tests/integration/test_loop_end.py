@@ -1,0 +1,48 @@
+"""What `rla run` starts ends with it. Here its processes are real: nothing is forked from a server of the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+
+from tests.integration.pipelines import environment, forked, until
+from tests.integration.test_loop import RUN, folder, with_stage
+
+__all__ = ["folder"]
+
+
+def working_below(folder: Path) -> list[str]:
+    """The processes that work in the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder:
+                found.append(process.name)
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals) -> None:
+    with_stage(folder, "trap 'echo put down > put-down; exit 1' INT; echo x > begun; sleep 1000 & wait")
+    process = subprocess.Popen(
+        RUN, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    until((folder / "begun").exists, seconds=120)
+    process.send_signal(number)
+    assert process.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    until(lambda: not working_below(folder), seconds=20)
+    assert (folder / "put-down").exists() == (number != signal.SIGKILL)
+
+
+def test_the_process_that_stages_are_forked_from_has_one_thread(tmp_path: Path) -> None:
+    """After all imports: a second thread could hold a lock that a forked process then never gets."""
+    assert not forked(["rla", "--version"], tmp_path)
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    assert len(os.listdir(f"/proc/{server}/task")) == 1
