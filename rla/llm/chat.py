@@ -129,13 +129,11 @@ class ChatFormat:
             {"role": "user", "content": "qzx0xzq"},
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
-        from jinja2 import TemplateError
-
         try:
-            whole = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-        except (UserError, TemplateError, TypeError):
+            whole = self._rendered(messages, None, header=False)
+        except UserError:
             return ""
-        _, _, reply = str(whole).partition("qzx0xzq")
+        _, _, reply = whole.partition("qzx0xzq")
         return reply if name in reply else ""
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
@@ -256,9 +254,9 @@ class ChatFormat:
         rendered = self._rendered([*messages, {"role": "tool", "content": 'qzx"xzq'}], None)
         return 'qzx\\"xzq' in rendered
 
-    def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
+    def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None, *, header: bool = True) -> str:
         told: dict[str, Any] = {"tools": tools} if tools else {}
-        render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=header)
         try:
             with rendered_in_time(self._name):
                 return str(render(messages, **told))
