@@ -3,7 +3,7 @@ people read them.
 
 A tag in full-width letters, or with a soft hyphen in it, reads like the tag itself to a model, and to some tokenizers.
 Thoughts are between `<think>` and `</think>`, or the tags of other families: `[THINK]` (Magistral), `<seed:think>`
-(Seed-OSS), `\u25c1think\u25b7` (Kimi).
+(Seed-OSS), `\u25c1think\u25b7` (Kimi), `<|START_THINKING|>` (Command A), `<|channel|>analysis` (gpt-oss).
 """
 
 from __future__ import annotations
@@ -62,14 +62,19 @@ def one_line(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
 
 
-TAG = re.compile(r"</?(?:(?:seed:)?think(?:ing)?|thought|reasoning)\s*>|\[/?THINK\]|\u25c1/?think\u25b7", re.IGNORECASE)
+TAG = re.compile(
+    r"</?(?:(?:seed:)?think(?:ing)?|thoughts?|reasoning)\s*>|\[/?THINK\]|\u25c1/?think\u25b7|<\|(?:START|END)_THINKING\|>"
+    r"|<\|(?:begin|end)_of_thought\|>|<\|channel\|>(?:analysis|commentary|final)",
+    re.IGNORECASE,
+)
+CLOSING = re.compile("/|<.end_|final", re.IGNORECASE)  # found in the tags that end a thought
 
 
 def after_thinking(text: str) -> str:
     """The text after the last closing tag; empty if a thought is not closed. Text without tags stays unchanged."""
     answer, thinks = 0, False
     for tag in TAG.finditer(text):
-        thinks = "/" not in tag[0]
+        thinks = CLOSING.search(tag[0]) is None
         answer = answer if thinks else tag.end()
     return "" if thinks else text[answer:]
 
@@ -83,7 +88,7 @@ def open_thought(text: str) -> str:
     """The text from the tag of a thought that is not closed; empty if all are closed."""
     opening = None
     for tag in TAG.finditer(text):
-        opening = None if "/" in tag[0] else opening or tag
+        opening = None if CLOSING.search(tag[0]) else opening or tag
     return text[opening.start() :] if opening else ""
 
 

@@ -38,12 +38,15 @@ def guarded_command(command: Callable[P, Any]) -> Callable[P, None]:
 
 
 def guard(call: Callable[[], Any]) -> None:
-    """Run `call`. Errors that the user can fix become one line and exit code 2, an interrupt 130, SIGTERM 143."""
+    """Run `call`. Errors that the user can fix become one line and exit code 2, an interrupt 130, SIGTERM 143.
+
+    So does `sys.exit` in other people's code, whose 0 would pass for success.
+    """
     ended = Event()
     try:
         with _terminated_as_interrupted(ended):
             call()
-    except (KeyboardInterrupt, Exception) as error:
+    except (KeyboardInterrupt, SystemExit, Exception) as error:
         if ended.is_set() or _from_interrupt(error):  # a library that is imported may raise another error from it
             if speaks():
                 typer.echo(INTERRUPTED, err=True)
@@ -75,6 +78,8 @@ def _message(error: BaseException) -> str | None:
     """The message for an error that the user can fix; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, SystemExit):
+        return f"an environment or a library ended the program by sys.exit({error.code!r}), so nothing was finished"
     from rla.envs.observation import EnvironmentFailure  # costs each command a hundredth of a second
 
     if isinstance(error, EnvironmentFailure):  # outside of an episode, such as for the frozen probe

@@ -36,7 +36,7 @@ TAG = re.compile(
     r"|(?:function|parameter)=|/(?:function|parameter)>)|\[(?=/?think\])|\u25c1(?=/?think\u25b7)"
 )
 DASHES = "\u2212\u2500\u2501"  # the minus and two box-drawing lines; all others are in the category Pd
-MARKDOWN = " \t*_#>"  # may surround a title
+MARKDOWN = " \t*_#>`~[](){}-+.0123456789"  # may surround a title
 
 
 def plain_tags(text: str) -> str:
@@ -75,11 +75,12 @@ BOX = re.compile(r"\\boxed\s*\{")
 MARK = re.compile(r"judge(?=\s*:)")
 SCORE = re.compile(r"(?<![\w-])score ?([+-]) ?1(?!\.?[0-9]|\w)")
 VALUE = re.compile(r"(?:score ?([+-]?)|(?<![\w.])([+-])) ?1(?!\.?[0-9]|\w)")  # a score anywhere in a text
-NEGATED = re.compile(  # matched against folded texts
-    r"(\b(?:no|not|never|neither|nor|without|cannot|hardly|barely|rather than|instead of)|n['\u2019]t)"
-    r"(?: (?:an?|the|any|this|that|it|such|of|as|to|for|at all|even|really|way|step|be|been|being|is|say|said|call"
-    r"|give[ns]?|giving|get|gets|got|award(?:ed)?|assign(?:ed)?|earn(?:s|ed)?|deserv(?:e|es|ed|ing)|merits?|warrants?"
-    r"|justif(?:y|ies)|worth|worthy|would|think|believe))*[ $*_`\"'(]*$"
+NEGATED = re.compile(  # matched against folded texts; a reason may end with one of the second group: "it failed"
+    r"(\b(?:no one|no|not|never|neither|nor|without|cannot|hardly|barely|rather than|instead of|far from"
+    r"|(?:nothing|nobody|unworthy|short|lacks?|fail(?:s|ed|ing)?|refus(?:e|es|ed|ing))(?= [a-z]))|n['\u2019]t)"
+    r"(?: (?:an?|the|any|this|that|it|such|of|as|to|for|at all|even|really|quite|ever|way|step|be|been|being|is|say"
+    r"|said|call|give[ns]?|giving|get|gets|got|award(?:ed)?|assign(?:ed)?|earn(?:s|ed)?|deserv(?:e|es|ed|ing)|merits?|here"
+    r"|warrants?|justif(?:y|ies)|worth|worthy|would|could|can|think|believe))*[ $*_`\"'(]*$"
 )
 ENDING = 96  # characters before a score that are searched for a negation
 SCORES = {"1": 1, "+1": 1, "-1": -1}

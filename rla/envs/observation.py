@@ -1,5 +1,6 @@
 """The interface between scheduler and environment: text in, text out. Environments know nothing of language models."""
 
+import asyncio
 import inspect
 import logging
 import math
@@ -157,7 +158,7 @@ class MalformedObservation(EnvironmentFailure):
 
 @contextmanager
 def environment_code(named: str) -> Iterator[None]:
-    """Turns any exception of an environment's code into an EnvironmentFailure, except for UserError.
+    """Turns any exception of an environment's code, `sys.exit()` too, into an EnvironmentFailure, except for UserError.
 
     `named`: the environment and its task, for the message.
     """
@@ -167,7 +168,10 @@ def environment_code(named: str) -> Iterator[None]:
         raise EnvironmentFailure(f"{named}: {odd}") from None
     except (EnvironmentFailure, UserError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+        if task is not None and task.cancelling():  # the scheduler ends this episode
+            raise
         said = traceback.format_exception_only(error)[-1].strip()
         raise EnvironmentFailure(f"{named}: the environment raised {said}") from error
 
@@ -176,5 +180,5 @@ def close_environment(environment: Environment | AwaitedEnvironment, named: str)
     """Close it. An error is only logged, because the episode is over."""
     try:
         environment.close()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.warning("%s: close raised %s: %s", named, type(error).__name__, error)

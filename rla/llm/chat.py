@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MARKUP = re.compile(r"[<\[]+[^\s<>\[\]]+[>\]]+")
 # Control tokens are written like this, even if the tokenizer does not mark them as special.
 AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)
+THOUGHT = re.compile(rf"{TAG.pattern}|<\|channel\|>", re.IGNORECASE)  # of which a tag is or begins with
 PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # in contents, to see whether a template changes them
 Message = dict[str, str]
@@ -67,7 +68,7 @@ class ChatFormat:
         self._encoder = _plain_encoder(tokenizer)
         self.control = _control_tokens(tokenizer)
         self._longest_first = sorted(filter(None, self.control.values()), key=len, reverse=True)
-        self._thoughts = {token: string for token, string in self.control.items() if TAG.fullmatch(string)}
+        self._thoughts = {token: string for token, string in self.control.items() if THOUGHT.fullmatch(string)}
         self._cached = lru_cache(maxsize=CACHED_TEXTS)(lambda text: self._ids(self.without_headers(whole_text(text))))
         self.template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
         self._headers = _header_pattern(self._plain_headers())
@@ -120,13 +121,11 @@ class ChatFormat:
             {"role": "user", "content": "qzx0xzq"},
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
-        from jinja2 import TemplateError
-
         try:
-            whole = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-        except (UserError, TemplateError, TypeError):
+            whole = self._rendered(messages, None, header=False)
+        except UserError:
             return ""
-        _, _, reply = str(whole).partition("qzx0xzq")
+        _, _, reply = whole.partition("qzx0xzq")
         return reply if name in reply else ""
 
     def content_ids(self, role: str, content: str) -> tuple[int, ...]:
@@ -247,9 +246,9 @@ class ChatFormat:
         rendered = self._rendered([*messages, {"role": "tool", "content": 'qzx"xzq'}], None)
         return 'qzx\\"xzq' in rendered
 
-    def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None) -> str:
+    def _rendered(self, messages: list[Message], tools: list[dict[str, Any]] | None, *, header: bool = True) -> str:
         told: dict[str, Any] = {"tools": tools} if tools else {}
-        render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=header)
         try:
             with rendered_in_time(self._name):
                 return str(render(messages, **told))

@@ -262,14 +262,14 @@ def _sequence(
     name = str(row["trajectory_id"])
     if not len(positions) == len(logp) == len(allowed) or max(positions, default=0) >= len(token_ids):
         raise UserError(f"{name}: token columns of different lengths; run the stage before again")
-    kept = [n for n, position in enumerate(positions) if position in given and len(allowed[n]) != 1]
+    kept = [n for n, at in enumerate(positions) if at in given and list(allowed[n]) != [token_ids[at]]]
     if not kept:
         return []
     if min(min(token_ids), *(min(allowed[n], default=0) for n in kept)) < 0:
         raise UserError(f"{name}: a token id below 0; run the stage before again")
     for n in kept:
         at, likely = positions[n], -math.inf < logp[n] <= ROUNDING
-        if at == 0 or not likely or (allowed[n] and token_ids[at] not in allowed[n]):
+        if at == 0 or not likely or (allowed[n] and [*allowed[n]].count(token_ids[at]) != 1):
             raise UserError(
                 f"{name}: token {at} could not have been sampled as recorded (log-probability {logp[n]:g}); run the "
                 "stage before again"

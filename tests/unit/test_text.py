@@ -59,6 +59,12 @@ def completion(chat: ChatFormat, text: str) -> Completion:
         ("<seed:think>a</seed:think>b", "b"),
         ("\u25c1think\u25b7a\u25c1/think\u25b7b", "b"),
         ("<thought>a</thought>b", "b"),
+        ("<thoughts>a", ""),
+        ("<|START_THINKING|>a<|END_THINKING|>b", "b"),
+        ("<|START_THINKING|>a", ""),
+        ("<|begin_of_thought|>a<|end_of_thought|>b", "b"),
+        ("<|channel|>analysisa<|channel|>finalb", "b"),
+        ("<|channel|>analysisa", ""),
         ("<reasoning>a", ""),
         ("<think >a</think\n>b", "b"),
         ("", ""),
@@ -130,18 +136,24 @@ def test_one_of_the_listed_replies_has_no_thought() -> None:
     assert reply_text(listed, chat) == "score +1"
 
 
-def test_tags_of_thoughts_that_are_control_tokens_stay_in_a_reply() -> None:
+@pytest.mark.parametrize(
+    ("opens", "closes"),
+    [("<think>", "</think>"), ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|channel|>", "<|channel|>")],
+)
+def test_tags_of_thoughts_that_are_control_tokens_stay_in_a_reply(opens: str, closes: str) -> None:
     tokenizer = byte_tokenizer().__class__(
         tokenizer_object=byte_tokenizer().backend_tokenizer,
         eos_token="<|endoftext|>",
         pad_token="<|endoftext|>",
-        additional_special_tokens=["<think>", "</think>"],
+        additional_special_tokens=list(dict.fromkeys((opens, closes, "<|message|>"))),
         chat_template=QWEN_LIKE,
     )
     chat = ChatFormat(tokenizer)
-    opened, closed = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
-    ids = [opened, *chat.encode("\\boxed{1}"), closed, *chat.encode("no")]
-    assert chat.decode(ids) == "<think>\\boxed{1}</think>no"
+    opened, closed = tokenizer.convert_tokens_to_ids([opens, closes])
+    named = ["analysis", "final"] if opens == closes else ["", ""]
+    ids = [opened, *chat.encode(f"{named[0]}\\boxed{{1}}"), closed, *chat.encode(f"{named[1]}no")]
+    assert chat.decode(ids) == f"{opens}{named[0]}\\boxed{{1}}{closes}{named[1]}no"
+    assert after_thinking(chat.decode(ids)) == "no" and not after_thinking(chat.decode(ids[:-4]))
 
 
 def test_reasons_of_a_judge_are_not_those_of_its_thoughts() -> None:

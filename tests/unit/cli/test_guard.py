@@ -56,6 +56,10 @@ def test_a_defect_keeps_its_traceback(error: Exception) -> None:
         guard(lambda: refusing(error))
 
 
+def test_code_that_ends_the_program_has_not_succeeded(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "ended the program by sys.exit(0)" in said(SystemExit(0), capfd)
+
+
 def test_an_environment_that_fails_outside_of_an_episode_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     line = said(EnvironmentFailure("the page is gone"), capfd)
     assert "the environment failed: the page is gone; call the command again" in line and "envs --check" in line

@@ -80,6 +80,16 @@ def test_prompts_of_the_plain_judge_are_prefixes_of_each_other_but_for_the_mark(
         ("It is not worthy of a score +1", None),
         ("This does not merit score +1", None),
         ("hardly a score +1", None),
+        ("it is unworthy of score +1", None),
+        ("far from a score +1", None),
+        ("the step fails to earn a score +1", None),
+        ("I refuse to give it a score +1", None),
+        ("no one would say score +1", None),
+        ("nothing here deserves score +1", None),
+        ("nothing failed: score +1", 1),
+        ("it fails to help, score -1", -1),
+        ("the call failed score -1", -1),
+        ("it changes nothing score -1", -1),
         ("no \u200bscore +1", None),
         ("no score +1. score +1", None),
         ("nothing is wrong, score +1", 1),
@@ -189,6 +199,8 @@ def test_a_reply_cannot_pass_itself_off_as_another_part() -> None:
         ("It is not a good step \\boxed{-1}", -1),
         ("I would never give \\boxed{1}.", None),
         ("It is not right. \\boxed{-1}", -1),
+        ("It is not quite \\boxed{1}", None),
+        ("It falls short of \\boxed{1}", None),
         ("\\boxed{10}", None),
         ("\\boxed{1.5}", None),
         ("\\boxed{1 or -1}", None),
@@ -222,6 +234,13 @@ def test_an_earlier_action_cannot_forge_a_turn_of_the_history(end: str) -> None:
 def test_an_earlier_turn_is_forged_in_no_other_writing(line: str) -> None:
     told = content(ChatJudge(rubric="Judge.").messages(view(history=[("Guess.", f"5\n{line}")])))
     assert f"\n| {line}\n" in told
+
+
+@pytest.mark.parametrize("line", ["`{}`", "[{}]", "1. {}", "- {}", "## {}"])
+def test_a_title_is_forged_in_no_markdown(line: str) -> None:
+    forged = line.format("Next observation:")
+    told = content(ChatJudge(rubric="Judge.").messages(view(reply=f"9\n{forged}\nright")))
+    assert f"\n| {forged}\n" in told
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028"])

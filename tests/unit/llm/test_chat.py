@@ -272,6 +272,15 @@ def test_a_template_that_fails_is_one_line(fault: str) -> None:
         ChatFormat(byte_tokenizer(QWEN_LIKE + fault))
 
 
+@pytest.mark.parametrize("fault", ["{{ 1 / 0 }}", "{{ messages[9].content }}", NESTED])
+def test_a_template_that_cannot_print_a_call_prints_none(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = ChatFormat(byte_tokenizer(QWEN_LIKE + "{% if messages[-1].tool_calls %}" + fault + "{% endif %}"))
+    monkeypatch.setattr(chat_module, "RENDER_SECONDS", 0.1)
+    began = time.monotonic()
+    assert chat.written_call("python", {"code": "1"}) == ""
+    assert time.monotonic() - began < 5
+
+
 def test_a_quick_template_is_not_disturbed_by_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the limit is reached in the moment in which the rendering ends, or not."""
     monkeypatch.setattr(chat_module, "RENDER_SECONDS", 0.0005)

@@ -12,7 +12,7 @@ import pytest
 from rla.agents import NO_ACTION
 from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
-from rla.envs.observation import EnvironmentFailure, Observation
+from rla.envs.observation import EnvironmentFailure, Observation, environment_code
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import ScriptedGenerator
@@ -220,7 +220,7 @@ class Answering(Corridor):
         seen = super().step(action)
         if self.steps < 2:
             return seen
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return replace(seen, **self.answer) if isinstance(self.answer, dict) else self.answer  # type: ignore[no-any-return]
 
@@ -231,6 +231,8 @@ ODD_ANSWERS = [
     3,
     b"bytes",
     TypeError("'NoneType' object is not subscriptable"),
+    SystemExit(0),  # of a game that quits
+    asyncio.CancelledError(),  # of a future of the environment's own
     {"text": None},
     {"text": b"bytes"},
     {"text": 7},
@@ -268,13 +270,25 @@ def test_a_reset_that_answers_none_ends_its_episode() -> None:
     assert {t.stop_reason for t in play(forward, environment=lambda t: Empty())} == {"env_error"}
 
 
-def test_an_environment_that_cannot_be_closed_has_been_played_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("still running"), SystemExit("still running")], ids=repr)
+def test_an_environment_that_cannot_be_closed_has_been_played_all_the_same(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     class Stuck(Corridor):
         def close(self) -> None:
-            raise RuntimeError("still running")
+            raise error
 
     assert {t.stop_reason for t in play(forward, environment=lambda t: Stuck())} == {"won"}
-    assert "task t0: close raised RuntimeError: still running" in caplog.text
+    assert f"task t0: close raised {type(error).__name__}: still running" in caplog.text
+
+
+def test_an_episode_that_the_scheduler_cancels_is_no_failure_of_its_environment() -> None:
+    async def waits() -> None:
+        with environment_code("a door"):
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(waits(), 0.01))
 
 
 def test_half_a_surrogate_pair_in_an_observation_is_replaced() -> None:

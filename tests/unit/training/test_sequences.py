@@ -129,8 +129,9 @@ def test_rewards_that_cannot_be_right_are_refused(rewards: list[dict[str, object
         list(policy_sequences([EPISODE], rewards))
 
 
-def test_a_token_outside_its_allowed_ids_is_refused() -> None:
-    wrong = trajectory("t", steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, [3, 4]))])
+@pytest.mark.parametrize("allowed", [[3, 4], [3], [2, 2], [2, 3, 2]])
+def test_a_token_outside_its_allowed_ids_or_twice_among_them_is_refused(allowed: list[int]) -> None:
+    wrong = trajectory("t", steps=[step(start=1, end=2)], segments=[segment(1, (2, -0.1, allowed))])
     with pytest.raises(UserError, match="could not have been sampled"):
         list(policy_sequences([wrong], [reward("t", 0, 1.0)]))
 
