@@ -53,7 +53,6 @@ from rla.store.manifest import (
     file_digest,
     is_complete,
     optional_json,
-    optional_record,
     read_regular,
     slice_manifests,
     write_record,
@@ -189,20 +188,20 @@ class ShardWriter:
 
     def _own_state(self) -> _State:
         """Raises UserError unless the folder is of this origin, and sound if it is complete."""
-        found = optional_record(self.folder, MANIFEST) or optional_record(self.folder, STARTED)
-        if found is None:
+        manifest = optional_json(self.folder / MANIFEST)
+        record = optional_json(self.folder / STARTED) if manifest is None else manifest
+        if record is None:
             if set(self.folder.glob("*.parquet")).difference(self.folder.glob(_SLICE_MANIFESTS)):
                 raise UserError(
                     f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
                 )
             return _State.NEW
-        path, record = found
         if not self._is_own(record):
             raise UserError(f"{self.folder}: {self._unlike(record)}; rerun with --overwrite or choose another folder")
-        if path.name == MANIFEST:
-            check_parts(self.folder, checked_manifest(path, record), whole=True)
-            return _State.COMPLETE
-        return _State.BEGUN
+        if manifest is None:
+            return _State.BEGUN
+        check_parts(self.folder, checked_manifest(self.folder / MANIFEST, manifest), whole=True)
+        return _State.COMPLETE
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
         return all(record.get(key) == value for key, value in self._header.items())
@@ -283,8 +282,8 @@ class ShardWriter:
         """`lock_folder`. Raises UserError if the folder is no longer this call's, as `begin` has made it."""
         self.begin()
         with lock_folder(self.folder):
-            started = optional_record(self.folder, STARTED)
-            if started is None or not self._is_own(started[1]) or (self.folder / MANIFEST).exists():
+            started = optional_json(self.folder / STARTED)
+            if started is None or not self._is_own(started) or (self.folder / MANIFEST).exists():
                 raise self._lost()
             yield
 
@@ -374,10 +373,11 @@ class ShardWriter:
         """Whether another slice has completed the shard with exactly this slice's parts, which an earlier call had
         finished.
         """
-        found = optional_record(self.folder, MANIFEST) if self.slice.count > 1 else None
-        if found is None or not self._is_own(found[1]):
+        path = self.folder / MANIFEST
+        found = optional_json(path) if self.slice.count > 1 else None
+        if found is None or not self._is_own(found):
             return False
-        parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(*found)["parts"])
+        parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(path, found)["parts"])
         return {group: part for group, part in parts if self.slice.takes(group)} == self._entries
 
     def join(self, check: Check = lambda counts: None) -> None:
@@ -422,8 +422,8 @@ def is_finished(folder: Path) -> bool:
         return False
     keys = ("kind", "schema_version", *ORIGIN)
     with lock_folder(folder):  # a call that begins it again has both records for a moment
-        done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
-        if done is None or (begun and any(done[1].get(key) != begun[1].get(key) for key in keys)):
+        done, begun = optional_json(folder / MANIFEST), optional_json(folder / STARTED)
+        if done is None or (begun is not None and any(done.get(key) != begun.get(key) for key in keys)):
             return False
         with suppress(UserError):  # a folder that may only be read
             remove_file(folder / STARTED)
