@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,15 +96,15 @@ def plan_command(
     Example: rla plan --iterations 60 --evaluate-every 10
     """
     from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import one_run, ready_dvc
+    from rla.pipeline.run import ready_dvc
+    from rla.store.atomic import lock_outputs
 
-    pipeline = out.with_name("dvc.yaml")
-    with one_run(pipeline) if pipeline.is_file() else nullcontext():
+    with lock_outputs([out]):
         iterations, evaluate_every = recommended(params, iterations, evaluate_every)
         sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
         plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
         typer.echo(write_plan(plan, out, stages=STAGES)[0])
-        if pipeline.is_file():
+        if out.with_name("dvc.yaml").is_file():
             ready_dvc(out.parent)
 
 
@@ -126,14 +125,15 @@ def run_loop(
     """
     from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
     from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import PIPELINE, PLAN, one_run, ready_dvc, run_stages
+    from rla.pipeline.run import PIPELINE, PLAN, ready_dvc, run_stages
+    from rla.store.atomic import lock_outputs
 
     iterations, evaluate_every = recommended(params, iterations, evaluate_every)
     sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
     asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
-    with one_run(PIPELINE):
+    with lock_outputs([PLAN]):  # a second call would replace the plan of the first
         said, folder, config = write_plan(asked, PLAN, stages=STAGES)
         typer.echo(said)
         ready_dvc(Path())

@@ -10,7 +10,6 @@ run pays for that import once. After each stage its outputs go into `dvc.lock`, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import logging
 import os
@@ -20,7 +19,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from multiprocessing import forkserver, get_context, parent_process
 from pathlib import Path
@@ -52,7 +51,7 @@ FORKABLE = {
 }
 # pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
-    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.progress", "rich.table"),
+    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.table"),
     *("torch", "transformers.models.qwen3.modeling_qwen3", "tensorboard.plugins.text.summary_v2"),
     *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
     *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.tracking", "rla.training.loop", "rla.training.stage"),
@@ -202,25 +201,6 @@ def main() -> None:
 
 SITE_CACHE = ".dvc/tmp/site-cache"
 GIT_IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a project inside of git
-
-
-@contextlib.contextmanager
-def one_run(pipeline: Path) -> Iterator[None]:
-    """Lock the loop of this dvc.yaml until the block ends, because a second plan would replace the iterations.yaml of
-    the first. Raises UserError if another process holds the lock.
-    """
-    writable = os.access(pipeline, os.W_OK)  # NFS locks only files that are open for writing
-    with pipeline.open("r+b" if writable else "rb") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{pipeline}: another `rla run` is turning this loop; wait for its end, or turn yours in a folder of "
-                "its own (rla init FOLDER)"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
 
 
 def ready_dvc(folder: Path) -> None:
