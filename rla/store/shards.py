@@ -150,14 +150,12 @@ class ShardWriter:
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
-        self._overwrite, self._tell, self._begun, self._stale = overwrite, tell, False, False
+        self._overwrite, self._tell, self._begun = overwrite, tell, False
         self._entries: dict[int, dict[str, Any]] = {}  # of the manifest, by group
-        self._unsound: list[Path] = []  # parts that are damaged or of another origin
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
         with lock_folder(folder) if folder.exists() else nullcontext():
-            state = self._state()
-            self.complete, self._stale = state is _State.COMPLETE, state is _State.STALE
+            self.complete = self._state() is _State.COMPLETE
             if self.complete:
                 self._tidy()
             else:
@@ -212,19 +210,29 @@ class ShardWriter:
                 return f"its {key} is {shown_value(record.get(key))}, this call makes {shown_value(self._header[key])}"
         return self.origin.unlike(record)
 
-    def _find_parts(self) -> None:
-        """Look at this slice's parts, and with `overwrite` at the footers of all others. Raises UserError for a part of
-        another origin, unless it is to be replaced.
+    def _find_parts(self, *, remove: bool = False) -> None:
+        """Look at this slice's parts, and with `overwrite` at the footers of all others. `remove`: those that are
+        damaged or of another origin go. Raises UserError for a part of another origin, unless it is to be replaced.
         """
+        foreign = 0
         for path in shard_parts(self.folder):
-            mine = self.slice.takes(group_of(path))
-            flaw = self._flaw(path) if mine or self._overwrite else None
+            group = group_of(path)
+            mine = self.slice.takes(group)
+            if group in self._entries or not (mine or self._overwrite):
+                continue
+            flaw = self._flaw(path)
             if flaw is None and mine:
-                self._entries[group_of(path)] = part_entry(path)
+                self._entries[group] = part_entry(path)
             elif isinstance(flaw, _ForeignPart) and not self._overwrite:
                 raise UserError(f"{flaw}; remove it, or call the stage with --overwrite")
-            elif flaw is not None:
-                self._unsound.append(path)
+            elif flaw is not None and remove:
+                if isinstance(flaw, _ForeignPart):
+                    foreign += 1
+                else:
+                    self._tell(f"{str(flaw).partition(';')[0]}; it is made again")
+                remove_file(path)
+        if foreign:
+            self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
 
     def _flaw(self, path: Path) -> UserError | None:
         """What is wrong with a part, a _ForeignPart if it is of another shard or group: its footer, and if it is of
@@ -257,13 +265,11 @@ class ShardWriter:
             raise unwritable(self.folder, error) from None
         with lock_folder(self.folder):
             state = self._state()
-            if (state is _State.COMPLETE and not self.complete) or (state is _State.STALE and not self._stale):
+            if state is _State.COMPLETE and not self.complete:
                 raise self._lost()
             if state is not _State.BEGUN:  # first, so that a full disk costs nothing
                 write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})
-            if self.complete:
-                self._find_parts()
-            self._remove_unsound()
+            self._find_parts(remove=True)
             if state in (_State.STALE, _State.COMPLETE):
                 for path in self.folder.glob(_SLICE_MANIFESTS):
                     own = False
@@ -286,20 +292,6 @@ class ShardWriter:
             if started is None or not self._is_own(started) or (self.folder / MANIFEST).exists():
                 raise self._lost()
             yield
-
-    def _remove_unsound(self) -> None:
-        foreign = 0
-        for path in filter(Path.exists, self._unsound):
-            flaw = self._flaw(path)
-            if flaw is None:  # another slice has made it since
-                continue
-            if isinstance(flaw, _ForeignPart):
-                foreign += 1
-            else:
-                self._tell(f"{str(flaw).partition(';')[0]}; it is made again")
-            remove_file(path)
-        if foreign:
-            self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
