@@ -238,7 +238,7 @@ def show(
     split: Annotated[str | None, typer.Option(help="Episodes of the evaluation on this held-out split.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
     episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode.")] = None,
-    worst: Annotated[bool, typer.Option("--worst", help="Steps on which the judge is most wrong against fact.")] = False,
+    worst: Annotated[bool, typer.Option("--worst", help="Steps on which the judge errs most against fact.")] = False,
     disputed: Annotated[bool, typer.Option("--disputed", help="Steps whose votes are split most evenly.")] = False,
     count: Annotated[int, typer.Option(min=1, help="How many of these steps.")] = 20,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
