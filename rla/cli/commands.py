@@ -123,8 +123,8 @@ def run_loop(
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
     from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
-    from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import PIPELINE, PLAN, ready_dvc, run_stages
+    from rla.pipeline.plan import PLAN, Plan, recommended, write_plan
+    from rla.pipeline.run import PIPELINE, ready_dvc, run_stages
     from rla.store.atomic import lock_outputs
 
     iterations, evaluate_every = recommended(params, iterations, evaluate_every)
@@ -271,8 +271,8 @@ def show(
         excerpts = named_excerpts(played, config, "task_id", task)
     elif episode is not None:
         excerpts = named_excerpts(played, config, "trajectory_id", episode)
-    elif asked:
-        excerpts = chosen_excerpts(played, config, asked[0], count)
+    elif worst or disputed:
+        excerpts = chosen_excerpts(played, config, "worst" if worst else "disputed", count)
     else:
         typer.echo(as_text(title, [played_table(played)], width=terminal_width()), nl=False)
         return

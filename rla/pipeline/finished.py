@@ -27,13 +27,12 @@ from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.sections import CheckpointsConfig
 from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
-from rla.pipeline.plan import evaluations_of
+from rla.pipeline.plan import PLAN, evaluations_of
 from rla.store.atomic import remove_folder, write_json
 from rla.store.layout import artifact, further_splits
 from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json
 
 RECORD = "checkpoint.json"
-PLAN = Path("iterations.yaml")
 # Artifacts of an iteration with the inputs that they must have been made from. Any other change of the iteration
 # changes its trajectories or its scores, and thus one of these.
 MADE_FROM = {

@@ -47,7 +47,7 @@ from rla.store.manifest import STARTED, check_run_version, read_run_config, run_
 from rla.text import counted
 
 GROUP = "rla.pipelines"
-RUNS = Path("runs")
+RUNS, PLAN = Path("runs"), Path("iterations.yaml")
 SHOWN = 10  # runs in an error
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
 SMALL_RUN = "alfworld-tiny"

@@ -30,15 +30,14 @@ from configobj import ConfigObj, ConfigObjError
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
-from rla.processes import end_at_once, end_with_parent, end_with_stdin, exit_text
+from rla.pipeline.plan import PLAN
+from rla.processes import BRIEF, LOOP, end_at_once, end_with_parent, end_with_stdin, exit_text
 from rla.store.atomic import write_text
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
-PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
-LOOP = "RLA_LOOP"  # environment variable of a stage in a loop: how many iterations the loop has
-BRIEF = "RLA_BRIEF"  # environment variable of a stage that prints one line only
+PIPELINE, LOCK = Path("dvc.yaml"), Path("dvc.lock")
 PATIENCE = 60.0  # seconds in which a stage may save its progress after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A child inherits only the thread that forks, and no context of a GPU. numpy and pyarrow start threads when they are
