@@ -61,7 +61,7 @@ class StageSpec:
 
 
 class Progress(Protocol):
-    """A bar on a terminal, plain lines elsewhere. The command line opens and closes it."""
+    """One line that a terminal redraws, lines elsewhere. The command line opens and closes it."""
 
     def start(self, description: str, total: int) -> None: ...
 

@@ -288,7 +288,7 @@ def building(folder: Path) -> Iterator[Path]:
     """
     partial = _temporary(folder)
     if os.path.lexists(partial):  # left by a call that was killed
-        _remove_folder(partial)
+        remove_folder(partial)
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -327,10 +327,10 @@ def settle(place: Path) -> None:
         )
     partial = _temporary(place)
     if os.path.lexists(partial):
-        _remove_folder(partial)
+        remove_folder(partial)
     if os.path.lexists(_old(place)):
         _old(place).rename(partial)
-        _remove_folder(partial)
+        remove_folder(partial)
 
 
 def take_place(partial: Path, place: Path, ours: Callable[[Path], bool]) -> None:
@@ -382,7 +382,7 @@ def remove_file(path: Path) -> None:
         raise _unremovable(path, error) from None
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """A folder with all that is in it. Raises UserError if the system refuses."""
     try:
         shutil.rmtree(folder)
