@@ -111,7 +111,7 @@ def _option(name: str, kind: Any, *words: str, default: Any = None, **settings: 
 _MAYBE, FILE = int | None, Path | None
 _DIVIDED = (
     _option("own_slice", str | None, "--slice", metavar="I/N", help="Only share I of N of the groups."),
-    _option("own_workers", _MAYBE, "--workers", min=1, help="N processes here, one slice each."),
+    _option("own_workers", _MAYBE, "--workers", min=1, max=4096, help="N processes here, one slice each."),
 )
 _OWN_OPTIONS = {
     "evaluate": (

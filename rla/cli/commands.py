@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from rla.config import Config
 
 ADVISED = "by default as the comment at the top of the params file advises"
-Iterations = Annotated[int | None, typer.Option(min=1, help=f"Iterations of the run in all; {ADVISED}, else 12.")]
+Iterations = Annotated[
+    int | None, typer.Option(min=1, max=100_000, help=f"Iterations of the run in all; {ADVISED}, else 12.")
+]
 EvaluateEvery = Annotated[
     int | None, typer.Option(min=0, help=f"Also evaluate every K iterations; {ADVISED}, else 0: only the ends.")
 ]

@@ -112,12 +112,18 @@ def test_dry_run_tells_complete_from_incomplete(folder: Path, capsys: Captured) 
         (["--params", "none.yaml"], "none.yaml: no such file"),
         (["--env", "chess"], "env.name is 'chess'; installed: alfworld"),
         (["--iteration", "-1"], "--iteration"),
+        (["--workers", "5000"], "--workers"),
         (["--no-such-option"], "--no-such-option"),
     ],
 )
 def test_bad_input_is_exit_code_2(arguments: list[str], message: str, folder: Path, capsys: Captured) -> None:
     assert run(["rollout", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_plan_of_more_iterations_than_any_run_has_is_refused(folder: Path, capsys: Captured) -> None:
+    assert run(["plan", "--iterations", "10000000000"]) == 2
+    assert "--iterations" in capsys.readouterr().err and not (folder / "iterations.yaml").exists()
 
 
 def test_a_user_error_is_one_line(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
