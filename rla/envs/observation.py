@@ -4,12 +4,13 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rla.errors import UserError
+from rla.store.records import Step
 from rla.text import whole_text, whole_texts
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,19 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTurns:
+    """A prompt of an environment that holds conversations with the policy: its turns, each a role and a content.
+
+    `after`: the step whose reply they follow, token for token; None begins a conversation, with the JSON Schemas of the
+    functions in `tools`.
+    """
+
+    turns: tuple[tuple[str, str], ...]
+    after: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """An environment's answer.
 
@@ -34,7 +48,7 @@ class Observation:
     counts rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files. `place`: identifies
     the state for credit assignment, which compares steps in equal places; if None, steps with equal texts. Models never
     see it. `results`: one per tool call of the action, each shown in its own turn instead of `text`. `understood`:
-    whether the action could be parsed.
+    whether the action could be parsed. `chat`: the next prompt, in place of one made from `text`.
     """
 
     text: str
@@ -46,6 +60,7 @@ class Observation:
     place: str | None = None
     results: tuple[CallResult, ...] = ()
     understood: bool = True
+    chat: ChatTurns | None = None
 
     def success(self, threshold: float) -> bool:
         """Whether the episode is won: the environment says so, or its reward has reached the threshold."""
@@ -81,6 +96,13 @@ class Concludes(Protocol):
     def stopped(self) -> Awaitable[Observation]:
         """The final observation, with the text of the last one."""
         ...
+
+
+@runtime_checkable
+class Converses(Protocol):
+    """An environment that is told of every reply and its tokens, before the step that it makes."""
+
+    def replied(self, step: Step) -> None: ...
 
 
 @runtime_checkable
@@ -122,6 +144,7 @@ def checked_observation(answer: Any) -> Observation:
         "results": _is_row(seen.results, CallResult)
         and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
         "understood": isinstance(seen.understood, bool),
+        "chat": isinstance(seen.chat, ChatTurns | None),
     }
     for name, kept in rules.items():
         if not kept:

@@ -20,6 +20,7 @@ from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,
+    Converses,
     Environment,
     EnvironmentFailure,
     Observation,
@@ -122,7 +123,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
             results = [result.text for result in observation.results]
-            prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images)
+            prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images, observation.chat)
             room = agent.room(shared.generator.context)
             if room is None:
                 stop = StopReason.CONTEXT
@@ -135,11 +136,13 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 session=session,
                 allowed=trie,
                 top_p=shared.top_p,
-                images=tuple(agent.dialogue[-1].images),
-                turns=agent.dialogue[-1].turns,
+                images=tuple(agent.segment.images),
+                turns=agent.segment.turns,
             )
             (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
+            if isinstance(env, Converses):
+                env.replied(steps[-1])
             observation = await observe(env.step, steps[-1].action)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)

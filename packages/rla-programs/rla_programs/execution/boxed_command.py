@@ -1,0 +1,58 @@
+"""Any command in a box of bubblewrap: its own processes, user, files and network, in which a single address answers.
+
+In the box there are, read-only, the system's programs and libraries and some folders of the user's; the command's own
+folder, and a private /tmp. `forwarder.py` forwards connections to the address to a socket of this machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rla_programs.execution import forwarder
+from rla_programs.execution.bubblewrap import FIRST_USER, SLOTS, bound, devices, in_memory, is_root, system
+from rla_programs.execution.interpreter import base_interpreter
+
+READ = ("/usr", "/bin", "/sbin", "/etc/ssl", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/localtime")
+TMP_MB = 256
+FORWARDER, SOCKET = "/box/forwarder.py", "/box/socket"
+
+_slots = itertools.count()
+
+
+class CommandBox:
+    """Puts commands into boxes. `readable`: folders; `socket`: a Unix socket, which answers at 127.0.0.1:`port`."""
+
+    def __init__(self, *, readable: Sequence[str], socket: Path, port: int, processes: int) -> None:
+        """Raises UserError if the interpreter cannot be bound."""
+        python = base_interpreter()
+        self._python, self._port, self._processes, self._as_root = python.program, port, processes, is_root()
+        self._script = Path(forwarder.__file__).read_bytes()
+        flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        flags += ["--hostname", "box", "--die-with-parent", "--as-pid-1", "--clearenv"]
+        if self._as_root:
+            flags += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            flags += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+        flags += system()
+        for path in (*filter(os.path.exists, READ), *map(os.path.abspath, readable)):
+            flags += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+        flags += [*bound(python), *devices("/tmp"), "--ro-bind", str(socket), SOCKET]
+        self._flags = [*flags, "--perms", "1777", "--size", str(TMP_MB << 20), "--tmpfs", "/tmp"]
+
+    def command(
+        self, command: Sequence[str], *, env: Mapping[str, str], folder: Path
+    ) -> tuple[list[str], tuple[int, ...]]:
+        """The command, and the descriptors that it inherits, which the caller closes. `folder` becomes its user's."""
+        user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
+        for path in (folder, *folder.iterdir()) if user else ():
+            os.chown(path, user, user)
+        script = in_memory(self._script)
+        flags = [*self._flags, "--perms", "0444", "--ro-bind-data", str(script), FORWARDER]
+        flags += [part for name, value in env.items() for part in ("--setenv", name, value)]
+        flags += ["--bind", str(folder), str(folder), "--chdir", str(folder), "--remount-ro", "/"]
+        hidden = in_memory("\0".join(flags).encode())  # other users read command lines, and values may be secrets
+        starting = [self._python, "-I", "-S", FORWARDER, SOCKET, *map(str, (self._port, self._processes, user))]
+        return ["bwrap", "--args", str(hidden), "--", *starting, *command], (script, hidden)
