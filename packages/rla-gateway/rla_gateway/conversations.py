@@ -1,9 +1,9 @@
 """Which earlier reply a request continues. An agent sends its whole conversation with each request.
 
-A request continues a step if it begins with the messages of that step's request and its reply, and has the same tools.
-Then only the messages after the reply are new, and the reply keeps its sampled tokens. Any other request begins a
-segment. It has rewritten history if it shares its messages up to the first one of the user, or one of the replies, with
-an earlier request; otherwise it opens another conversation, as sub-agents do.
+A request continues a step if it begins with that step's messages and reply, and has the same tools. The messages after
+the reply are new, and the reply keeps its sampled tokens. Any other request begins a segment. It has rewritten history
+if an earlier request had the same messages up to the first one of the user, or one of the replies; otherwise it opens
+another conversation, as sub-agents do.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ class Conversations:
 
     def asked(self, request: ChatRequest) -> tuple[str, ChatTurns]:
         """The text of the next observation, and its prompt."""
-        messages = request.messages
-        found = [number for number, one in enumerate(_digests(messages, request.tools)) if one in self._steps]
-        end = found[-1] + 1 if found else 0
+        messages, known = request.messages, [self._steps.get(one) for one in _digests(request.messages, request.tools)]
+        end = max((number for number, step in enumerate(known, start=1) if step is not None), default=0)
         turns = tuple((one.role, one.content(self._format)) for one in messages[end:])
         text = turns[0][1] if len(turns) == 1 else "\n\n".join(f"{role}: {said}" for role, said in turns)
         opening = next((number for number, one in enumerate(messages, start=1) if one.role == "user"), len(messages))
@@ -43,8 +42,7 @@ class Conversations:
             replies = {_digests([one])[0] for one in messages if one.role == "assistant"}
             text = f"{OPENED if self._known.isdisjoint({opened, *replies}) else REWRITTEN}\n{text}"
         self._known.add(opened)
-        after = self._steps[_digests(messages[:end], request.tools)[-1]] if end else None
-        return text, ChatTurns(turns, after=after, tools=() if end else request.tools)
+        return text, ChatTurns(turns, after=known[end - 1] if end else None, tools=request.tools)
 
     def replied(self, request: ChatRequest, reply: WireMessage) -> None:
         """The reply of the next step, which answers this request."""
@@ -60,6 +58,7 @@ def _digests(messages: Sequence[WireMessage], tools: Sequence[Mapping[str, Any]]
     digest, found = hashlib.sha256(json.dumps(tools, sort_keys=True).encode()), []
     for one in messages:
         text = one.text.strip() if one.role == "assistant" else one.text
-        digest.update(hashlib.sha256(json.dumps([one.role, text, one.calls]).encode()).digest())
+        calls = [(name, json.loads(arguments)) for name, arguments in one.calls]
+        digest.update(hashlib.sha256(json.dumps([one.role, text, calls], sort_keys=True).encode()).digest())
         found.append(digest.hexdigest())
     return found

@@ -14,7 +14,7 @@ from rla.envs.protocols import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
 from rla.store.records import Task
 from rla_gateway.gateway import AgentEpisode, Gateway
-from rla_gateway.params import NAME, AgentParams, agent_params, check_agent
+from rla_gateway.params import NAME, AgentParams, check_agent
 
 
 class Agent:
@@ -29,27 +29,21 @@ class Agent:
         raise UserError(f"tasks.path is null; name a file of tasks: env.name: {NAME} has none of its own")
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
-        """The lines of `tasks.path` whose `split` is this one or missing. A held-out split may have its own file."""
-        held_out = agent_params(config).test_path if config.tasks.held_out(split) else ""
-        path = Path(held_out or str(config.tasks.path))
-        found: dict[str, Task] = {}
-        for number, line in enumerate(_text(path, key="tasks.path").splitlines(), start=1):
+        """The lines of `tasks.path` with this `split`."""
+        path, found = Path(str(config.tasks.path)), list[Task]()
+        for number, line in enumerate(_lines(path, key="tasks.path"), start=1):
             try:
-                row = json.loads(line) if line.strip() else None
-                if row is None or row.get("split", split) != split:
-                    continue
-                instruction, kind = row["instruction"], row.get("kind", "")
-                if not isinstance(instruction, str) or not isinstance(kind, str):
-                    raise TypeError
+                row = json.loads(line)
+                named = {"instruction": row["instruction"], "kind": row.get("kind", ""), "split": row["split"]}
             except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-                raise UserError(f'{path}:{number}: a task is a JSON object with an "instruction", a text') from None
-            task = root_task(env=NAME, split=split, instruction=instruction, content=row, kind=kind)
-            found.setdefault(task.task_id, task)
+                named = {"split": None}
+            if not all(isinstance(value, str) for value in named.values()):
+                raise UserError(f'{path}:{number}: a task is a JSON object with the texts "instruction" and "split"')
+            if named["split"] == split:
+                found.append(root_task(env=NAME, content=row, **named))
         if not found:
-            raise UserError(f"{path}: no task of the split {split!r} in it; give lines the split, or leave it out")
-        if not held_out and config.tasks.held_out(split) and '"split"' not in next(iter(found.values())).payload:
-            raise UserError(f"{path}: its lines have no split, so they would train, too; set env.own.test_path")
-        return list(found.values())[: config.tasks.limit]
+            raise UserError(f"{path}: no line has the split {split!r}; name its splits in tasks.*_split")
+        return list({task.task_id: task for task in found}.values())[: config.tasks.limit]
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
         """An episode with its own gateway; the episodes of a stage share one (`service`)."""
@@ -66,16 +60,16 @@ class Agent:
         return judge_prompt(config, rules="a model that answers the requests of a program")
 
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
-        path = agent_params(config).vocabulary
+        path: str = config.env.own.vocabulary
         yield from (task.instruction for task in tasks)
-        yield from _text(Path(path), key="env.own.vocabulary").splitlines() if path else ()
+        yield from _lines(Path(path), key="env.own.vocabulary") if path else ()
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:
         return ()
 
 
-def _text(path: Path, *, key: str) -> str:
+def _lines(path: Path, *, key: str) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8")
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{key}: {path} cannot be read as text ({error}); name a file in UTF-8") from None

@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
-import math
 import os
 import re
 import secrets
 import tempfile
-import time
 from asyncio import BaseTransport, Future
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,15 +30,13 @@ from rla.envs.observation import EnvironmentFailure, Observation
 from rla.store.records import Step, Task
 from rla_gateway.conversations import Conversations
 from rla_gateway.messages import MODEL, BadRequest, ChatAnswer, ChatRequest, answer_of, read_chat
-from rla_gateway.params import AgentParams, agent_params, check_machine
+from rla_gateway.params import AgentParams, check_machine
 
 BYTES_PER_TOKEN = 64  # of a request, for each token of the context: more never fit
 BODY_S, WRITE_S = 30.0, 60.0
 LAST_S = 10.0  # for the program to end after the last reply
 MOST_WAITING = 64  # requests of an episode at a time
-USED_UP = "the episode has no more requests, or no more context"
 OVER = "context_length_exceeded"  # the code that agents know for an end without an answer
-INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")  # by an agent in a sandbox
 PLACES = re.compile(r"\{(instruction|task|outcome|folder)\}")  # in commands
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -51,39 +45,26 @@ class Gateway:
     """`rla.envs.protocols.Service`. The first episode starts the server. Raises UserError if agents cannot run here."""
 
     def __init__(self, config: Config) -> None:
-        self.own = agent_params(config)
+        self.own: AgentParams = config.env.own
         check_machine(self.own)
-        self.counts = Counter(agent_retries=0, agent_refusals=0, agent_timeouts=0)
-        self._episodes: dict[str, AgentEpisode] = {}
+        self.episodes: dict[str, AgentEpisode] = {}
         self._largest = BYTES_PER_TOKEN * config.generator.context + (1 << 16)
         self._connections = Connections(most=most_connections(8 * config.rollout.concurrency))
         self._starting = asyncio.Lock()
         self._runner: web.AppRunner | None = None
-        self._ending = set[asyncio.Task[None]]()
+        self.ending = set[asyncio.Task[None]]()  # of episodes that are closed
         self.box: CommandBox | None = None
 
     def make(self, task: Task) -> AgentEpisode:
         return AgentEpisode(self, task)
-
-    def figures(self) -> dict[str, float]:
-        """`rla.envs.protocols.Measured`."""
-        return dict(self.counts)
 
     async def enter(self, name: str, episode: AgentEpisode) -> str:
         """The address that answers the requests of an episode from now on."""
         async with self._starting:
             if self._runner is None:
                 await self._start()
-        self._episodes[name] = episode
+        self.episodes[name] = episode
         return f"http://127.0.0.1:{self._port}/{name}/v1"
-
-    def leave(self, name: str) -> None:
-        self._episodes.pop(name, None)
-
-    def keep(self, task: asyncio.Task[None]) -> None:
-        """Await a task before the gateway closes."""
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     async def _start(self) -> None:
         app = web.Application(middlewares=[self._guarded], client_max_size=self._largest)
@@ -97,25 +78,21 @@ class Gateway:
         self._accepting = asyncio.create_task(self._connections.accept(sockets, runner.server))
         self.watch = SessionWatch(self.own.processes)
         if self.own.sandbox:
-            self._folder = Path(tempfile.mkdtemp(prefix="rla-gateway-"))
-            self._folder.chmod(0o711)
-            path = self._folder / "socket"
-            await web.UnixSite(runner, str(path)).start()
-            path.chmod(0o666)
-            most = self.own.processes
-            self.box = CommandBox(readable=self.own.readable, socket=path, port=self._port, processes=most)
+            self.box = CommandBox(readable=self.own.readable, port=self._port, processes=self.own.processes)
+            await web.UnixSite(runner, str(self.box.socket)).start()
+            self.box.socket.chmod(0o666)
 
     async def close(self) -> None:
-        for episode in list(self._episodes.values()):
+        for episode in list(self.episodes.values()):
             episode.close()
-        await asyncio.gather(*(self._ending - {asyncio.current_task()}), return_exceptions=True)
+        await asyncio.gather(*(self.ending - {asyncio.current_task()}), return_exceptions=True)
         if self._runner is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
             await self._runner.cleanup()
             await asyncio.to_thread(self.watch.close)
             if self.box is not None:
-                remove(self._folder)
+                self.box.close()
             self._runner = None
 
     @web.middleware
@@ -124,13 +101,13 @@ class Gateway:
         try:
             return await handler(request)
         except (BadRequest, web.HTTPException) as error:
-            self.counts["agent_refusals"] += 1
-            flaw = error if isinstance(error, BadRequest) else BadRequest(error.reason, status=error.status)
-            return web.json_response(flaw.body(), status=flaw.status)
+            told = {"message": str(error), "type": "invalid_request_error", "param": None}
+            code = error.code if isinstance(error, BadRequest) else None
+            return web.json_response({"error": told | {"code": code}}, status=error.status)
 
     def _episode(self, request: web.Request) -> AgentEpisode:
         """The episode of the path, if the request has its key. Raises BadRequest."""
-        episode = self._episodes.get(request.match_info["name"])
+        episode = self.episodes.get(request.match_info["name"])
         key = request.headers.get("Authorization", "").encode("utf-8", "replace")
         if episode is None or not hmac.compare_digest(key, f"Bearer {episode.key}".encode()):
             raise BadRequest("the key is not the one of this episode", status=401, code="invalid_api_key")
@@ -138,8 +115,7 @@ class Gateway:
 
     async def _models(self, request: web.Request) -> web.Response:
         self._episode(request)
-        card = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rla"}
-        return web.json_response({"object": "list", "data": [card]})
+        return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "rla"}]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         episode = self._episode(request)
@@ -153,7 +129,7 @@ class Gateway:
         again = request.headers.get("x-stainless-retry-count", "0") != "0"
         asked = episode.ask(chat, request.transport, again=again)
         with self._connections.playing(request.transport):
-            data = _written(await asyncio.shield(asked.answer), chat)
+            data = (await asyncio.shield(asked.answer)).written(chat)
             kind = "text/event-stream" if chat.stream else "application/json"
             response = web.StreamResponse(headers={"Content-Type": kind})
             with contextlib.suppress(OSError, TimeoutError):
@@ -162,13 +138,6 @@ class Gateway:
                     await response.write_eof(data)
                 asked.delivered = asked.delivered or asked.awaited()
         return response
-
-
-def _written(answer: ChatAnswer, chat: ChatRequest) -> bytes:
-    if not chat.stream:
-        return json.dumps(answer.body()).encode()
-    events = [*map(json.dumps, answer.chunks(usage=chat.usage)), "[DONE]"]
-    return "".join(f"data: {event}\n\n" for event in events).encode()
 
 
 @dataclass(slots=True, eq=False)
@@ -189,7 +158,7 @@ class AgentEpisode:
 
     def __init__(self, gateway: Gateway, task: Task, *, alone: bool = False) -> None:
         self._gateway, self._task, self._alone = gateway, task, alone
-        self._own: AgentParams = gateway.own
+        self._own = gateway.own
         self.key = ""
         self._program: Session | None = None
 
@@ -201,7 +170,7 @@ class AgentEpisode:
         self._conversations = Conversations(self._calls)
         self._waiting, self._asked = asyncio.Queue[PendingRequest](), list[PendingRequest]()
         self._now: PendingRequest | None = None
-        self._text, self._spent, self._refusal = "", 0.0, ""
+        self._text = self._refusal = ""
         self._folder = Path(tempfile.mkdtemp(prefix="rla-agent-"))
         (self._folder / "task.json").write_text(self._task.payload, encoding="utf-8")
         self._address = await self._gateway.enter(self._name, self)
@@ -228,7 +197,7 @@ class AgentEpisode:
 
     async def stopped(self) -> Observation:
         """The program may still end without the policy."""
-        self._refuse(USED_UP)
+        self._refuse("the episode has no more requests, or no more context")
         assert self._program is not None
         await asyncio.wait([self._program.ended], timeout=LAST_S)
         return await self._concluded(self._text)
@@ -238,16 +207,15 @@ class AgentEpisode:
         if self._program is not None:
             self._program.kill()
         with contextlib.suppress(RuntimeError):
-            self._gateway.keep(asyncio.get_running_loop().create_task(self._end(last=True)))
+            ending = asyncio.get_running_loop().create_task(self._end(last=True))
+            self._gateway.ending.add(ending)
+            ending.add_done_callback(self._gateway.ending.discard)
 
     def ask(self, request: ChatRequest, transport: BaseTransport | None, *, again: bool) -> PendingRequest:
-        """The program's next request, or an earlier one that is sent again: the client says so (`again`), or nobody has
-        got or awaits its answer. Raises BadRequest.
-        """
+        """The next request, or an earlier one that is sent `again`, or whose answer nobody got. Raises BadRequest."""
         for one in reversed(self._asked):
             if one.request.digest == request.digest and (again or not (one.delivered or one.awaited())):
                 one.listening.append(transport)
-                self._gateway.counts["agent_retries"] += 1
                 return one
         if self._refusal:
             raise BadRequest(self._refusal, code=OVER)
@@ -259,22 +227,19 @@ class AgentEpisode:
 
     async def _next(self, *, understood: bool = True) -> Observation:
         """The observation at the program's next request, or at its end."""
-        program, since = self._program, time.monotonic()
+        program, waiting = self._program, asyncio.ensure_future(self._waiting.get())
         assert program is not None
-        waiting = asyncio.ensure_future(self._waiting.get())
         try:
-            left = min(self._own.idle_s, max(0.0, self._own.agent_s - self._spent))
-            await asyncio.wait((waiting, program.ended), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            ends = (waiting, program.ended)
+            await asyncio.wait(ends, timeout=self._own.idle_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-        self._spent += time.monotonic() - since
         if program.pid in self._gateway.watch.crowded:
-            return await self._concluded("The program started too many processes and was stopped.", lost=True)
+            return await self._concluded("The program was stopped: it started too many processes.", lost=True)
         if program.ended.done():
             return await self._concluded("The program has ended.", understood=understood)
         if not waiting.done():
-            self._gateway.counts["agent_timeouts"] += 1
-            return await self._concluded("The program sent no request for too long and was stopped.", lost=True)
+            return await self._concluded("The program was stopped: it sent no request for too long.", lost=True)
         self._now = waiting.result()
         self._text, turns = self._conversations.asked(self._now.request)
         return Observation(text=self._text, understood=understood, chat=turns)
@@ -293,12 +258,12 @@ class AgentEpisode:
 
     def _written_reward(self) -> float:
         """The number in the outcome file; 0 if there is none."""
-        try:
-            with (self._folder / "outcome").open(encoding="utf-8") as file:
-                value = float(file.read(64))
+        try:  # not a pipe, for which this would wait
+            file = os.open(self._folder / "outcome", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            with open(file, "rb") as found:
+                return float(found.read(64))
         except (OSError, ValueError):
             return 0.0
-        return value if math.isfinite(value) else 0.0
 
     async def _verified(self) -> int:
         """The status of the verifier. Raises EnvironmentFailure if it does not end."""
@@ -307,7 +272,7 @@ class AgentEpisode:
         status = verifier.status()
         await verifier.end()
         if status is None:
-            raise EnvironmentFailure(f"the verifier did not end within {self._own.idle_s:g} s: {verifier.output()}")
+            raise EnvironmentFailure(f"env.own.verifier did not end in {self._own.idle_s:g} s: {verifier.output()}")
         return status
 
     def _started(self, key: str, command: Sequence[str]) -> Session:
@@ -317,19 +282,14 @@ class AgentEpisode:
         words = [PLACES.sub(lambda found: named[found[1]], word) for word in command]
         env = {f"AGENT_{name.upper()}": value for name, value in named.items()}
         env |= {"OPENAI_BASE_URL": self._address, "OPENAI_API_KEY": self.key, "NO_PROXY": "127.0.0.1,localhost"}
-        fds: tuple[int, ...] = ()
-        inherited, folder = dict(os.environ), self._folder if key == "verifier" else None
-        if self._gateway.box is not None and key == "command":
-            env |= {name: inherited[name] for name in INHERITED if name in inherited} | {"HOME": str(self._folder)}
-            words, fds = self._gateway.box.command(words, env=env, folder=self._folder)
-            env = {}
+        box = self._gateway.box if key == "command" else None
         try:
-            return Session(words, env=inherited | env, mark=self.key, folder=folder, fds=fds)
+            if box is not None:
+                return box.session(words, env=env, folder=self._folder, mark=self.key)
+            folder = self._folder if key == "verifier" else None
+            return Session(words, env=os.environ | env, mark=self.key, folder=folder)
         except OSError as error:
             raise EnvironmentFailure(f"env.own.{key} does not start: {error.strerror or error}") from None
-        finally:
-            for fd in fds:
-                os.close(fd)
 
     def _refuse(self, why: str) -> None:
         """Answer every request, from now on, with an error."""
@@ -343,7 +303,7 @@ class AgentEpisode:
         """End the program, and forget the episode."""
         if self.key:
             self._refuse("the episode is over")
-            self._gateway.leave(self._name)
+            self._gateway.episodes.pop(self._name, None)
             self.key, program, self._program = "", self._program, None
             if program is not None:
                 self._gateway.watch.forget(program)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rla_programs.execution.nesting import too_deep
-from rla_programs.tool.calls import CallFormat, ToolCall
+from rla_programs.tool.calls import CallFormat, ToolCall, Turn
 from rla_programs.tool.hermes import arguments_given
 
 from rla.agents import NO_ACTION
@@ -31,13 +31,10 @@ class BadRequest(Exception):
         super().__init__(message)
         self.status, self.code = status, code
 
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": str(self), "type": "invalid_request_error", "param": None, "code": self.code}}
-
 
 @dataclass(frozen=True, slots=True)
 class WireMessage:
-    """A role, a text, and the calls of an assistant as (name, arguments in canonical JSON)."""
+    """A role, a text, and the calls of an assistant as (name, arguments as JSON)."""
 
     role: str
     text: str
@@ -98,69 +95,57 @@ def _read_message(message: Any) -> WireMessage:
         raise BadRequest(f"a message must be an object whose role is one of {', '.join(ROLES)}")
     content, called = message.get("content") or "", message.get("tool_calls") or []
     parts = [{"text": content}] if isinstance(content, str) else content
-    textual = isinstance(parts, list) and all(
-        isinstance(one, dict) and isinstance(one.get("text"), str) for one in parts
-    )
-    _expect(textual, "the content of a message must be a text, or a list of texts; images and sound are not read")
+    texts = [one.get("text") if isinstance(one, dict) else None for one in parts] if isinstance(parts, list) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise BadRequest("the content of a message must be a text, or a list of texts; images and sound are not read")
     _expect(isinstance(called, list) and all(map(_named, called)), "tool_calls must be a list of calls with names")
     calls = []
     for function in (one["function"] for one in called if role == "assistant"):
         arguments = arguments_given(function.get("arguments"))
         _expect(isinstance(arguments, dict), "the arguments of a call must be a JSON object, as text")
-        calls.append((function["name"], json.dumps(arguments, sort_keys=True)))
-    return WireMessage(role, "".join(one["text"] for one in parts), tuple(calls))
+        calls.append((function["name"], json.dumps(arguments)))
+    return WireMessage(role, "".join(map(str, texts)), tuple(calls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAnswer:
-    """A reply of the policy. `understood`: its calls, if it has any, could be read."""
+    """A reply of the policy, and the body of its completion. `understood`: its calls, if any, could be read."""
 
-    head: Mapping[str, Any]
     message: WireMessage
-    finish: str
-    usage: Mapping[str, int]
+    body: dict[str, Any]
     understood: bool
 
-    def body(self) -> dict[str, Any]:
-        choice = {"index": 0, "message": self._told(), "finish_reason": self.finish, "logprobs": None}
-        return {**self.head, "object": "chat.completion", "choices": [choice], "usage": self.usage}
-
-    def chunks(self, *, usage: bool) -> Iterator[dict[str, Any]]:
-        """The same as a stream: the whole message, its end, and the counts if they are asked for."""
-        head = {**self.head, "object": "chat.completion.chunk"}
-        for delta, finish in ((self._told(), None), ({}, self.finish)):
-            yield head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
-        if usage:
-            yield head | {"choices": [], "usage": self.usage}
-
-    def _told(self) -> dict[str, Any]:
-        calls = [
-            {"index": number, "id": f"call_{self.head['id']}_{number}", "type": "function"}
-            | {"function": {"name": name, "arguments": arguments}}
-            for number, (name, arguments) in enumerate(self.message.calls)
-        ]
-        told = {"role": "assistant", "content": self.message.text or (None if calls else "")}
-        return told | ({"tool_calls": calls} if calls else {})
+    def written(self, request: ChatRequest) -> bytes:
+        """The body, or a stream of events: the whole message, its end, and the counts if they are asked for."""
+        if not request.stream:
+            return json.dumps(self.body).encode()
+        head = {**self.body, "object": "chat.completion.chunk"}
+        (choice,), counts = head.pop("choices"), head.pop("usage")
+        whole = {"index": 0, "delta": choice["message"], "finish_reason": None}
+        end = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+        parts = [{"choices": [whole]}, {"choices": [end]}, {"choices": [], "usage": counts}][: 2 + request.usage]
+        events = [*(json.dumps(head | one) for one in parts), "[DONE]"]
+        return "".join(f"data: {event}\n\n" for event in events).encode()
 
 
 def answer_of(action: str, step: Step, *, name: str, calls: CallFormat | None) -> ChatAnswer:
     """The answer `name`. `calls`: reads the calls of the reply; None if the request has no tools."""
     text = "" if action == NO_ACTION else action
-    parsed = calls.parse(text) if calls else None
-    found = parsed.calls if parsed else ()
-    made = [(one.name, json.dumps(dict(one.arguments), sort_keys=True)) for one in found if isinstance(one, ToolCall)]
-    understood = len(made) == len(found)
-    if parsed and made and understood:  # otherwise the agent reads the whole reply
-        text = parsed.text.strip()
-    message = WireMessage("assistant", text, tuple(made) if understood else ())
-    return ChatAnswer(
-        head={"id": name, "created": int(time.time()), "model": MODEL},
-        message=message,
-        finish="length" if step.truncated else "tool_calls" if message.calls else "stop",
-        usage={
-            "prompt_tokens": step.start,
-            "completion_tokens": step.end - step.start,
-            "total_tokens": step.end,
-        },
-        understood=understood,
-    )
+    parsed = calls.parse(text) if calls else Turn(text=text)
+    made = [(one.name, json.dumps(dict(one.arguments))) for one in parsed.calls if isinstance(one, ToolCall)]
+    understood = len(made) == len(parsed.calls)
+    message = WireMessage("assistant", parsed.text.strip(), tuple(made))
+    if not understood:  # the agent reads the whole reply as text
+        message = WireMessage("assistant", text)
+    told: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    if message.calls:
+        told["tool_calls"] = [
+            {"index": number, "id": f"call_{name}_{number}", "type": "function"}
+            | {"function": {"name": function, "arguments": arguments}}
+            for number, (function, arguments) in enumerate(message.calls)
+        ]
+    finish = "length" if step.truncated else "tool_calls" if message.calls else "stop"
+    counts = {"prompt_tokens": step.start, "completion_tokens": step.end - step.start, "total_tokens": step.end}
+    choice = {"index": 0, "message": told, "finish_reason": finish, "logprobs": None}
+    head = {"id": f"chatcmpl-{name}", "object": "chat.completion", "created": int(time.time()), "model": MODEL}
+    return ChatAnswer(message=message, body={**head, "choices": [choice], "usage": counts}, understood=understood)

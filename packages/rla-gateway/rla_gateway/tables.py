@@ -1,4 +1,4 @@
-"""How agents talked to the policy: keys of `metrics.json`, their curve, and a table of the report."""
+"""How agents talked to the policy: keys of `metrics.json`, a curve, and a table of the report."""
 
 from __future__ import annotations
 
@@ -15,47 +15,33 @@ from rla.store.records import Task
 from rla_gateway.conversations import OPENED
 from rla_gateway.params import NAME
 
+KEYS = ("agent_requests", "agent_conversations", "agent_rewritten")
 COLUMNS = ["task_id", "steps.list.element.observation", "steps.list.element.segment"]
 
 
 class AgentTables:
-    """Per episode: requests and conversations; the share of requests that rewrote the history before them, or that
-    continued a reply a second time.
+    """Requests and conversations of an episode, and the share of requests that begin a segment although they go on with
+    a conversation: they rewrite its history, or continue a reply a second time.
     """
 
-    figures = (Figure(key="agent_rewritten", panel="Requests that rewrite history", tag="agent/rewritten", share=True),)
+    figures = (Figure(key=KEYS[2], panel="Requests that rewrite history", tag="agent/rewritten", share=True),)
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
         if config.env.name != NAME:
             return {}
-        episodes = requests = conversations = rewritten = 0
+        episodes = requests = opened = segments = 0
         for row in stream_rows(trajectories, "trajectories", COLUMNS):
-            begun, steps = set[int](), row["steps"]
-            episodes += 1
-            requests += len(steps)
-            for step in steps:
-                if step["segment"] not in begun:
-                    first = not begun or step["observation"].startswith(f"{OPENED}\n")
-                    conversations += first
-                    rewritten += not first
-                    begun.add(step["segment"])
-        return {
-            "agent_requests": requests / episodes if episodes else None,
-            "agent_conversations": conversations / episodes if episodes else None,
-            "agent_rewritten": rewritten / requests if requests else None,
-        }
+            begun = {step["segment"]: step["observation"] for step in reversed(row["steps"])}
+            episodes, requests, segments = episodes + 1, requests + len(row["steps"]), segments + len(begun)
+            opened += sum(number == 0 or text.startswith(f"{OPENED}\n") for number, text in begun.items())
+        shares = (requests / max(1, episodes), opened / max(1, episodes), (segments - opened) / max(1, requests))
+        return dict(zip(KEYS, shares, strict=True))
 
     def tables(self, summary: RunSummary) -> list[Table]:
         cells = tuple(
-            (
-                str(row["iteration"]),
-                number(row["agent_requests"], 1),
-                number(row["agent_conversations"], 1),
-                percent(row["agent_rewritten"]),
-            )
+            (str(row["iteration"]), number(row[KEYS[0]], 1), number(row[KEYS[1]], 1), percent(row[KEYS[2]]))
             for row in summary.iterations
-            if row.get("agent_requests") is not None
+            if row.get(KEYS[0])
         )
-        note = "a request that rewrites history begins a new segment: summaries, dropped turns, other tools"
-        columns = ("iteration", "requests", "conversations", "rewrite history")
-        return [Table(title="Agents", columns=columns, rows=cells, note=note)]
+        columns = ("iteration", "requests of an episode", "conversations", "requests that rewrite history")
+        return [Table(title="Agents", columns=columns, rows=cells)]
