@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rla_gateway.gateway import Gateway
 
-from rla.agents import CommandTries
 from rla.config import Config
 from rla.envs.authoring import root_task
 from rla.envs.registry import environment, from_mapping
@@ -21,6 +18,7 @@ from rla.llm.chat import ChatFormat
 from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
+from rla.seeds import derive
 from rla.store.records import Task, Trajectory
 
 PYTHON = [sys.executable, "-I", "-S"]
@@ -48,11 +46,11 @@ def chat() -> ChatFormat:
 
 
 def config_of(command: Sequence[str], **own: Any) -> Config:
-    max_steps, context = own.pop("max_steps", 8), own.pop("context", 4096)
+    max_steps, context, max_tokens = own.pop("max_steps", 8), own.pop("context", 4096), own.pop("max_tokens", 64)
     return from_mapping(
         {
             "env": {"name": "agent", "max_steps": max_steps, "own": {"command": list(command)} | own},
-            "policy": {"max_tokens": 64, "temperature": 0.8},
+            "policy": {"max_tokens": max_tokens, "temperature": 0.8},
             "generator": {"context": context},
         },
         where="test",
@@ -113,30 +111,11 @@ def play(
     return found
 
 
-def replayed(rows: Sequence[dict[str, Any]]) -> Callable[[Request, int], list[int]]:
-    """An engine that answers with the tokens of recorded episodes, in the order of their steps."""
-    by_seed = {
-        (row["seed"], number): row["segments"][step["segment"]]["token_ids"][step["start"] : step["end"]]
+def replayed(rows: Sequence[Mapping[str, Any]]) -> Callable[[Request, int], list[int]]:
+    """An engine that answers with the tokens of recorded episodes, whatever the order of the episodes."""
+    recorded = {
+        derive(row["seed"], number): row["segments"][step["segment"]]["token_ids"][step["start"] : step["end"]]
         for row in rows
         for number, step in enumerate(row["steps"])
     }
-    counts: dict[int, int] = {}
-    left = [ids for _, ids in sorted(by_seed.items())]
-    del counts
-    queue = iter(left)
-    return lambda request, seed: list(next(queue))
-
-
-__all__ = [
-    "HEAD",
-    "PYTHON",
-    "CommandTries",
-    "Path",
-    "chat",
-    "config_of",
-    "play",
-    "replace",
-    "replayed",
-    "said",
-    "task_of",
-]
+    return lambda request, seed: list(recorded[seed])

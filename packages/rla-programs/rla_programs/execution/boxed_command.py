@@ -45,11 +45,13 @@ class CommandBox:
             flags += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         else:
             flags += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        flags += system()
-        for path in (*filter(os.path.exists, READ), *map(os.path.abspath, readable)):
+        flags += [*system(), "--perms", "1777", "--size", str(TMP_MB << 20), "--tmpfs", "/tmp"]
+        paths = [*filter(os.path.exists, READ), *map(os.path.abspath, readable)]
+        above = {str(folder): None for path in paths for folder in reversed(Path(path).parents[:-1])}
+        flags += [text for folder in above for text in ("--perms", "0755", "--dir", folder)]  # by default the owner's
+        for path in paths:
             flags += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
-        flags += [*bound(python), *devices("/tmp"), "--ro-bind", str(self.socket), SOCKET]
-        self._flags = [*flags, "--perms", "1777", "--size", str(TMP_MB << 20), "--tmpfs", "/tmp"]
+        self._flags = [*flags, *bound(python), *devices("/tmp"), "--ro-bind", str(self.socket), SOCKET]
 
     def session(self, command: Sequence[str], *, env: Mapping[str, str], folder: Path, mark: str) -> Session:
         """The command in a new box, in which `folder` belongs to its user, and HOME is that folder. Raises OSError."""
@@ -60,7 +62,7 @@ class CommandBox:
         flags = [*self._flags, "--perms", "0444", "--ro-bind-data", str(script), FORWARDER]
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"HOME": str(folder)}
         flags += [part for name, value in (inherited | dict(env)).items() for part in ("--setenv", name, value)]
-        flags += ["--bind", str(folder), str(folder), "--chdir", str(folder), "--remount-ro", "/"]
+        flags += ["--bind", str(folder), str(folder), "--remount-ro", "/"]
         hidden = in_memory("\0".join(flags).encode())  # other users read command lines, and values may be secrets
         starting = [self._python, "-I", "-S", FORWARDER, SOCKET, *map(str, (self._port, self._processes, user))]
         try:

@@ -43,6 +43,7 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(int(user), int(user), int(user))
         os.setresuid(int(user), int(user), int(user))
+    os.chdir(os.environ["HOME"])  # its own folder, which root without capabilities may not enter
     child = os.fork()
     if child == 0:
         listening.close()
