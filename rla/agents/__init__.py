@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.observation import ChatTurns, EnvironmentFailure
+from rla.envs.observation import ChatTurns, EnvironmentFailure, Observation
 from rla.envs.protocols import JudgePrompt, JudgeView, Message, PolicyPrompt, ToolPrompt, told_schemas
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, TokenTrie
@@ -127,62 +127,48 @@ class PolicyAgent:
         """The segment of the last prompt."""
         return self.dialogue[self._at]
 
-    def prompt(
-        self,
-        observation: str,
-        commands: tuple[str, ...],
-        results: Sequence[str] = (),
-        images: tuple[bytes, ...] = (),
-        turns: ChatTurns | None = None,
-    ) -> tuple[list[int], TokenTrie | None]:
-        """The prompt's token ids and, with `decoding: admissible`, the trie of possible replies. `results` of calls are
-        told in turns of their own, in place of the observation, and `turns` replace both. `images`: the
-        pictures of the observation. Raises EnvironmentFailure for turns that the chat template cannot print.
+    def prompt(self, seen: Observation, commands: tuple[str, ...] = ()) -> tuple[list[int], TokenTrie | None]:
+        """The prompt's token ids and, with `decoding: admissible`, the trie of possible replies. Raises
+        EnvironmentFailure for turns of the observation that the chat template cannot print.
         """
-        self._now = images
-        if turns is not None:
-            told = self._conversed(turns)
+        self._now, self._at = seen.images, len(self.dialogue)
+        if seen.chat is not None:
+            told = self._conversed(seen.chat)
         elif self._config.history == "window" or not self.dialogue:
-            told = self._opening(observation, commands)
-            self._begin()
-        elif results and isinstance(self._prompt, ToolPrompt):
-            role = self._prompt.result_role
-            told = PromptTokens(ids=self._chat.next_turns(results, ended=self._ended(), role=role))
+            told = self._opening(seen.text, commands)
         else:
-            text = self._prompt.turn(observation, commands, self._instruction)
-            if self._pictures is None:
-                told = PromptTokens(ids=self._chat.next_turn(text, ended=self._ended()))
+            self._at -= 1
+            ended = self.segment.token_ids[-1] in self._chat.stop_ids
+            text = self._prompt.turn(seen.text, commands, self._instruction)
+            if seen.results and isinstance(self._prompt, ToolPrompt):
+                results, role = [result.text for result in seen.results], self._prompt.result_role
+                told = PromptTokens(ids=self._chat.next_turns(results, ended=ended, role=role))
+            elif self._pictures is None:
+                told = PromptTokens(ids=self._chat.next_turn(text, ended=ended))
             else:
-                told = self._pictures.next_turn([*map(Picture, images), text], ended=self._ended())
+                told = self._pictures.next_turn([*map(Picture, seen.images), text], ended=ended)
+        if self._at == len(self.dialogue):
+            self.dialogue.append(_GrowingSegment())
         self.segment.read(told)
         restricted = self._config.decoding == "admissible"
         return self.segment.token_ids, self._tries.of(commands)[0] if restricted else None
 
-    def _begin(self, known: Sequence[int] = ()) -> None:
-        """A new segment, which reads the tokens `known` first."""
-        self._at = len(self.dialogue)
-        self.dialogue.append(_GrowingSegment())
-        if known:
-            self.segment.read(PromptTokens(ids=list(known)))
-
-    def _ended(self) -> bool:
-        """Whether a stop token ended the last reply of the segment."""
-        return self.segment.token_ids[-1] in self._chat.stop_ids
-
     def _conversed(self, asked: ChatTurns) -> PromptTokens:
-        """The tokens of turns. A reply that was continued before is continued again in a segment of its own."""
+        """The tokens of turns. They continue the segment of a reply, or a copy if it was continued before."""
+        roles, contents = [role for role, _ in asked.turns], [content for _, content in asked.turns]
         try:
             if asked.after is None:
-                self._begin()
                 told = [{"role": role, "content": content} for role, content in asked.turns]
                 return PromptTokens(ids=self._chat.first(told, asked.tools))
-            self._at, end = self._ends[asked.after]
-            if end < len(self.segment.token_ids):
-                self._begin(self.segment.token_ids[:end])
-            roles, contents = [role for role, _ in asked.turns], [content for _, content in asked.turns]
-            return PromptTokens(ids=self._chat.next_turns(contents, ended=self._ended(), role=roles))
+            at, end = self._ends[asked.after]
+            known = self.dialogue[at].token_ids
+            new = self._chat.next_turns(contents, ended=known[end - 1] in self._chat.stop_ids, role=roles)
         except UserError as error:
             raise EnvironmentFailure(str(error)) from None
+        if end < len(known):
+            return PromptTokens(ids=[*known[:end], *new])
+        self._at = at
+        return PromptTokens(ids=new)
 
     def _opening(self, observation: str, commands: tuple[str, ...]) -> PromptTokens:
         """The tokens of a new conversation: the episode's first prompt, or a window of its steps."""

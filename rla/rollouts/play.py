@@ -122,8 +122,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         observation = await observe(env.reset)
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
-            results = [result.text for result in observation.results]
-            prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images, observation.chat)
+            prompt_ids, trie = agent.prompt(observation, commands)
             room = agent.room(shared.generator.context)
             if room is None:
                 stop = StopReason.CONTEXT
