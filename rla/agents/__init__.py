@@ -101,7 +101,7 @@ class _GrowingSegment:
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn.
 
-    `dialogue`: the segments as they grow. `pictures`: of a model that sees them.
+    `dialogue`: the segments as they grow; `segment`: of the last prompt. `pictures`: of a model that sees them.
     """
 
     def __init__(
@@ -124,7 +124,6 @@ class PolicyAgent:
 
     @property
     def segment(self) -> _GrowingSegment:
-        """The segment of the last prompt."""
         return self.dialogue[self._at]
 
     def prompt(self, seen: Observation, commands: tuple[str, ...] = ()) -> tuple[list[int], TokenTrie | None]:
@@ -165,10 +164,8 @@ class PolicyAgent:
             new = self._chat.next_turns(contents, ended=known[end - 1] in self._chat.stop_ids, role=roles)
         except UserError as error:
             raise EnvironmentFailure(str(error)) from None
-        if end < len(known):
-            return PromptTokens(ids=[*known[:end], *new])
-        self._at = at
-        return PromptTokens(ids=new)
+        self._at = at if end == len(known) else self._at
+        return PromptTokens(ids=new if self._at == at else [*known[:end], *new])
 
     def _opening(self, observation: str, commands: tuple[str, ...]) -> PromptTokens:
         """The tokens of a new conversation: the episode's first prompt, or a window of its steps."""

@@ -28,11 +28,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurns:
-    """A prompt of an environment that holds conversations with the policy: its turns, each a role and a content.
-
-    `after`: the step whose reply they follow, token for token; None begins a conversation, with the JSON Schemas of the
-    functions in `tools`.
-    """
+    """Turns (role, content) after the reply of step `after`, token for token, or of a new conversation with `tools`."""
 
     turns: tuple[tuple[str, str], ...]
     after: int | None = None
@@ -133,18 +129,13 @@ def checked_observation(answer: Any) -> Observation:
         raise MalformedObservation(f"the environment answered {_shown(answer)}, which is not an Observation")
     seen = cast("Any", answer)  # an author may have put any type into a field
     reward = seen.reward
-    rules = {
-        "text": isinstance(seen.text, str),
+    kinds = {"text": str, "won": bool, "done": bool, "place": str | None, "understood": bool, "chat": ChatTurns | None}
+    rules = {name: isinstance(getattr(seen, name), kind) for name, kind in kinds.items()} | {
         "commands": _is_row(seen.commands, str),
-        "won": isinstance(seen.won, bool),
-        "done": isinstance(seen.done, bool),
         "reward": reward is None or (isinstance(reward, int | float) and math.isfinite(reward)),
         "images": _is_row(seen.images, bytes),
-        "place": isinstance(seen.place, str | None),
         "results": _is_row(seen.results, CallResult)
         and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
-        "understood": isinstance(seen.understood, bool),
-        "chat": isinstance(seen.chat, ChatTurns | None),
     }
     for name, kept in rules.items():
         if not kept:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, inf, sqrt
+from math import fsum, sqrt
 from statistics import NormalDist
 
 Counts = tuple[int, int]  # successes, trials
@@ -67,7 +67,7 @@ def clustered(counts: Sequence[Counts]) -> Interval | None:
     from: a cluster then counts as one trial.
     """
     trials = sum(count for _, count in counts)
-    return _by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=0.95)
+    return by_cluster([(found, count) for found, count in counts if count], most=trials, confidence=0.95)
 
 
 def success_interval(outcomes: Iterable[tuple[str, bool]]) -> Interval | None:
@@ -79,19 +79,7 @@ def success_interval(outcomes: Iterable[tuple[str, bool]]) -> Interval | None:
     return clustered(list(counts.values()))
 
 
-def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
-    """The mean of values in [0, 1], a mapping from task to its values, with tasks as clusters; None without any.
-
-    Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
-    other values.
-    """
-    filled = [values for values in sample.values() if values]
-    if not all(0.0 <= value <= 1.0 for values in filled for value in values):
-        raise ValueError("values must lie between 0 and 1")
-    return _by_cluster([(fsum(values), len(values)) for values in filled], most=inf, confidence=confidence)
-
-
-def _by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: float) -> Interval | None:
+def by_cluster(sums: Sequence[tuple[float, int]], *, most: float, confidence: float) -> Interval | None:
     """From (sum, count) of each cluster, every count above 0; `most`: the most independent trials they can be worth."""
     if not sums:
         return None

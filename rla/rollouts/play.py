@@ -110,7 +110,13 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         """The observation that a method of the environment returns, at once or later."""
         with environment_code(named):
             found: Observation = await settled(call(*arguments))
-            seen.append(_with_readable_images(found, shared.vision))
+            if (vision := shared.vision) is not None:
+                try:
+                    for png in found.images:
+                        vision.grid(png)
+                except ValueError as error:
+                    raise EnvironmentFailure(f"a picture of the environment: {error}") from None
+            seen.append(found)
             return found
 
     def won() -> bool:
@@ -184,17 +190,6 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         calls=calls if isinstance(shared.prompt, ToolPrompt) else None,
         image_spans=agent.image_spans(),
     )
-
-
-def _with_readable_images(observation: Observation, vision: VisionFormat | None) -> Observation:
-    """The observation unchanged. Raises EnvironmentFailure if the model cannot be shown an image."""
-    if vision is not None:
-        try:
-            for png in observation.images:
-                vision.grid(png)
-        except ValueError as error:
-            raise EnvironmentFailure(f"a picture of the environment: {error}") from None
-    return observation
 
 
 async def play_groups(

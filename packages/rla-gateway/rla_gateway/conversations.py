@@ -1,9 +1,8 @@
 """Which earlier reply a request continues. An agent sends its whole conversation with each request.
 
-A request continues a step if it begins with that step's messages and reply, and has the same tools. The messages after
-the reply are new, and the reply keeps its sampled tokens. Any other request begins a segment. It has rewritten history
-if an earlier request had the same messages up to the first one of the user, or one of the replies; otherwise it opens
-another conversation, as sub-agents do.
+A request continues a step if it begins with that step's messages and reply, and has the same tools. The reply keeps its
+sampled tokens. Any other request begins a segment. It has rewritten history if an earlier request had the same messages
+up to the first one of the user, or one of the replies; otherwise it opens another conversation, as sub-agents do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The endpoint, and its episodes: runs of the agent's program. A request is a step, and the program's end is the end.
 
-Each episode has a path and a key of its own on the loopback address. Of a request, its size and the seconds for its
-body and for its answer to be taken are limited; of connections, as in `rla_bridges.serving.connections`.
+Each episode has a path and a key of its own on the loopback address. The size of a request is limited, and so are the
+seconds for its body and for its answer to be taken.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class AgentEpisode:
         self._gateway.watch.add(self._program)
         seen = await self._next()
         if seen.done:
-            said = self._program.output() or "it printed nothing"
-            raise EnvironmentFailure(f"the agent ended with status {self._program.status()} and no request: {said}")
+            said = f"status {self._program.status()} and no request: {self._program.output()}"
+            raise EnvironmentFailure(f"the agent ended with {said}")
         return seen
 
     async def step(self, action: str) -> Observation:

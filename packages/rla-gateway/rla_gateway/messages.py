@@ -96,8 +96,7 @@ def _read_message(message: Any) -> WireMessage:
     content, called = message.get("content") or "", message.get("tool_calls") or []
     parts = [{"text": content}] if isinstance(content, str) else content
     texts = [one.get("text") if isinstance(one, dict) else None for one in parts] if isinstance(parts, list) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise BadRequest("the content of a message must be a text, or a list of texts; images and sound are not read")
+    _expect(all(isinstance(text, str) for text in texts), "content must be a text or a list of texts, without images")
     _expect(isinstance(called, list) and all(map(_named, called)), "tool_calls must be a list of calls with names")
     calls = []
     for function in (one["function"] for one in called if role == "assistant"):

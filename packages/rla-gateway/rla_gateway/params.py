@@ -45,8 +45,7 @@ def check_machine(own: AgentParams) -> None:
     """Raises UserError if the agent cannot be started here."""
     if sys.platform != "linux":
         raise UserError(f"env.name: {NAME} finds the processes of agents in Linux's /proc; use a Linux machine")
-    commands = {"command": own.command} | ({"verifier": own.verifier} if own.verifier else {})
-    for key, words in commands.items():
+    for key, words in (("command", own.command), ("verifier", own.verifier or own.command)):
         if not words or shutil.which(words[0]) is None:
             raise UserError(f"env.own.{key} is {list(words)}; name a program that can be run, with its arguments")
     if own.sandbox and shutil.which("bwrap") is None:

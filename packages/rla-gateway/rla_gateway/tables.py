@@ -20,9 +20,7 @@ COLUMNS = ["task_id", "steps.list.element.observation", "steps.list.element.segm
 
 
 class AgentTables:
-    """Requests and conversations of an episode, and the share of requests that begin a segment although they go on with
-    a conversation: they rewrite its history, or continue a reply a second time.
-    """
+    """`agent_rewritten`: requests that begin a segment within a conversation, by other history or by a second reply."""
 
     figures = (Figure(key=KEYS[2], panel="Requests that rewrite history", tag="agent/rewritten", share=True),)
 

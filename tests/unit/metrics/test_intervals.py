@@ -9,7 +9,6 @@ import pytest
 from rla.metrics.intervals import (
     Interval,
     clustered,
-    clustered_mean,
     difference,
     newcombe,
     success_interval,
@@ -134,24 +133,3 @@ def test_difference_without_spread_falls_back_on_independent_trials() -> None:
 def test_difference_with_an_empty_side_is_nothing() -> None:
     assert difference({}, {"a": [True]}) is None
     assert difference({"a": [True]}, {"a": []}) is None
-
-
-def test_clustered_mean_counts_a_task_as_one_draw() -> None:
-    # Sums 2, 0 and 1.5 of 2 values each: mean 3.5/6; u = (2 - 7/6)/6, (-7/6)/6, (1.5 - 7/6)/6 = 5/36, -7/36, 2/36;
-    # variance 3/2 * 78/1296: worth (7/12 * 5/12) / variance = 70/26 independent trials, of which 7/12 succeed.
-    interval = clustered_mean({"a": [True, True], "b": [False, False], "c": [1.0, 0.5], "none": []})
-    assert interval is not None
-    n, z2 = 70 / 26, 1.959964**2
-    centre, scale = 3.5 / 6 + z2 / (2 * n), 1 + z2 / n
-    half = sqrt(z2 * (35 / 144 / n + z2 / (4 * n * n)))
-    expected = (3.5 / 6, (centre - half) / scale, (centre + half) / scale)
-    assert (interval.estimate, interval.low, interval.high) == pytest.approx(expected, abs=1e-6)
-
-
-def test_clustered_mean_of_tasks_that_do_not_differ_is_not_a_point() -> None:
-    # Five tasks, all lost: Wilson's interval of 0 of 5, whatever the number of rollouts.
-    assert clustered_mean({str(task): [False] * 8 for task in range(5)}) == wilson(0, 5)
-    assert clustered_mean({"one": [True]}) == wilson(1, 1)
-    assert clustered_mean({"none": []}) is None
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        clustered_mean({"a": [2.0]})

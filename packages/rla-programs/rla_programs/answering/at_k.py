@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb
+from math import comb, fsum, inf
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from rla.metrics.intervals import clustered_mean
+from rla.metrics.intervals import Interval, by_cluster
 from rla_programs.answering.published_at_k import best_values, published_majority_values
 
 Estimator = Literal["unbiased", "published"]
@@ -170,3 +170,15 @@ def _mean_of_questions(values: Mapping[str, float]) -> dict[str, Any]:
     if interval is None:
         return {"estimate": None, "low": None, "high": None, "questions": 0}
     return {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "questions": len(values)}
+
+
+def clustered_mean(sample: Mapping[str, Sequence[float]], *, confidence: float = 0.95) -> Interval | None:
+    """The mean of values in [0, 1], a mapping from task to its values, with tasks as clusters; None without any.
+
+    Values such as chances vary less than trials, so nothing bounds their effective number. Raises `ValueError` for
+    other values.
+    """
+    filled = [values for values in sample.values() if values]
+    if not all(0.0 <= value <= 1.0 for values in filled for value in values):
+        raise ValueError("values must lie between 0 and 1")
+    return by_cluster([(fsum(values), len(values)) for values in filled], most=inf, confidence=confidence)

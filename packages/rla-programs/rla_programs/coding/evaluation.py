@@ -27,8 +27,8 @@ from fractions import Fraction
 from math import comb, fsum, sqrt
 from statistics import fmean
 
-from rla.metrics.intervals import Interval, clustered_mean, quantile
-from rla_programs.answering.at_k import pass_at
+from rla.metrics.intervals import Interval, quantile
+from rla_programs.answering.at_k import clustered_mean, pass_at
 from rla_programs.coding.consensus import consensus
 from rla_programs.coding.rewards import Executions, consistent, solved
 
