@@ -98,15 +98,16 @@ class ChatFormat:
         """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, and a header."""
         return self.next_turns([content], ended=ended, role="user")
 
-    def next_turns(self, contents: Sequence[str], *, ended: bool, role: str) -> list[int]:
-        """`next_turn` with several contents, each in a turn of `role`, such as the results of several tool calls."""
-        template = self.template(("user", "assistant", *[role] * len(contents)))
+    def next_turns(self, contents: Sequence[str], *, ended: bool, role: str | Sequence[str]) -> list[int]:
+        """`next_turn` with several contents, such as results of tool calls. `role`: of all turns, or of each."""
+        roles = [role] * len(contents) if isinstance(role, str) else role
+        template = self.template(("user", "assistant", *roles))
         _, _, between, *parts = template.ids
         if between[0] != self.end_id:
             raise UserError(f"{self._name}: the chat template has no turns of the role {role!r}")
         ids = list(between[1:] if ended else between)
-        for content, part, trim in zip(contents, parts, template.trims[2:], strict=True):
-            ids += self.content_ids(role, _trimmed(content, trim))
+        for turn, content, part, trim in zip(roles, contents, parts, template.trims[2:], strict=True):
+            ids += self.content_ids(turn, _trimmed(content, trim))
             ids += part
         return ids
 

@@ -182,12 +182,6 @@ def vision_for(env: object, config: Config, model: Path | str) -> VisionFormat |
     return found
 
 
-def banned_tokens(model: Path | str) -> tuple[int, ...]:
-    """The ids that replies of a model must not contain: the image tokens of a vision-language model."""
-    vision = load_vision(model)
-    return () if vision is None else vision.banned
-
-
 class PixelMaker:
     """The image processor of a model."""
 

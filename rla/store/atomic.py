@@ -269,19 +269,6 @@ def _remove_lock(path: Path, descriptor: int, *, shared: bool) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder that is renamed to `folder` when the block ends, and removed if it fails.
-
-    Raises UserError if `folder` exists, or another call is making it.
-    """
-    with lock_outputs([folder]), building(folder) as partial:
-        if folder.exists():
-            raise UserError(f"{folder} exists already: remove it or name another folder")
-        yield partial
-        partial.rename(folder)
-
-
-@contextmanager
 def building(folder: Path) -> Iterator[Path]:
     """An empty folder next to `folder`, removed when the block ends unless the block has renamed it. This call, or the
     call that started it, holds the lock of `folder`.

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from rla.agents import CommandTries, PolicyAgent, check_calls, demonstrated_steps, judged_with_pictures, views
 from rla.config.training import SftConfig
-from rla.envs.observation import EnvironmentFailure
+from rla.envs.observation import CallResult, EnvironmentFailure, Observation
 from rla.envs.protocols import Demonstrates, Demonstration, Judged, Labels, Teaches, ToolPrompt, need, prefetched
 from rla.envs.registry import environment
 from rla.errors import UserError
@@ -219,8 +219,8 @@ def policy_examples(
         for observation, commands, action, images in zip(
             shown.observations, shown.commands, shown.actions, screens, strict=False
         ):
-            results = (observation,) if isinstance(prompt, ToolPrompt) else ()
-            agent.prompt(observation, commands, results, tuple(images))
+            results = (CallResult(observation, "ok"),) if isinstance(prompt, ToolPrompt) else ()
+            agent.prompt(Observation(observation, images=tuple(images), results=results), commands)
             reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
             count = len(reply)  # of tokens that were not sampled
             said = Completion(

@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 PACKAGES = {
     "rla_bridges": set(),
     "rla_programs": {"rla_bridges"},
+    "rla_gateway": {"rla_bridges", "rla_programs"},
     "rla_screens": {"rla_bridges", "rla_programs"},
     "rla_ray": set(),
     "rla_study": set(),
