@@ -52,6 +52,7 @@ PACKAGES = {
     "rla_bridges": set(),
     "rla_programs": {"rla_bridges"},
     "rla_screens": {"rla_bridges", "rla_programs"},
+    "rla_harbor": {"rla_programs"},
     "rla_ray": set(),
     "rla_study": set(),
 }
