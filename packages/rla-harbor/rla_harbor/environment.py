@@ -19,7 +19,7 @@ from rla.errors import UserError
 from rla.processes import usable_cores
 from rla.store.records import Task, content_id
 from rla_harbor.episode import DONE, HarborService
-from rla_harbor.folders import HarborTask, read_task, task_folders
+from rla_harbor.folders import HarborTask, read_folder, task_folders
 from rla_harbor.machines import SandboxMachine
 from rla_harbor.params import HarborParams
 
@@ -52,7 +52,7 @@ class Harbor:
         readable, left_out = dict[str, HarborTask](), dict[str, str]()
         for folder in task_folders(top):
             try:
-                task = read_task(folder)
+                task = read_folder(folder)
             except ValueError as error:
                 left_out[folder.name] = str(error)
                 continue

@@ -13,7 +13,7 @@ from rla_programs.tool.results import cut_text, harmless
 
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.store.records import Task
-from rla_harbor.folders import HarborTask, read_task
+from rla_harbor.folders import HarborTask, read_folder
 from rla_harbor.machines import BackendMachine, SandboxMachine, check_backend
 from rla_harbor.params import HarborParams
 
@@ -99,7 +99,7 @@ class HarborService:
             content = json.loads(row.payload)
             folder = Path(content["folder"])
             try:
-                found = read_task(folder)
+                found = read_folder(folder)
             except ValueError as error:
                 raise EnvironmentFailure(f"{folder} is not a task any more: {error}") from None
             if found.digest != content["digest"]:

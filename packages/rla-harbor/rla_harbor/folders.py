@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_programs.execution.dockerfile import INSTALLS, NeedsImage, Plan, plan_of
+from rla_programs.execution.dockerfile import INSTALLS, BuildPlan, NeedsImage, plan_of
 
 from rla.errors import UserError
 
@@ -32,7 +32,7 @@ class HarborTask:
     digest: str
     instruction: str
     category: str
-    plan: Plan
+    plan: BuildPlan
     verifier_variables: dict[str, str]
     solution_variables: dict[str, str]
     agent_s: float
@@ -64,7 +64,7 @@ def task_folders(top: Path) -> list[Path]:
     return sorted(path for path in found if found.keys().isdisjoint(path.parents))  # steps and files lie below
 
 
-def folder_digest(folder: Path) -> str:
+def _digest(folder: Path) -> str:
     """SHA-256 of names, contents and execute bits. Raises ValueError for links that lead outside, and huge folders."""
     hashed, files = hashlib.sha256(), sorted(path for path in folder.rglob("*") if path.is_file())
     if away := [path for path in files if not path.resolve().is_relative_to(folder.resolve())]:
@@ -78,7 +78,7 @@ def folder_digest(folder: Path) -> str:
     return hashed.hexdigest()
 
 
-def read_task(folder: Path) -> HarborTask:
+def read_folder(folder: Path) -> HarborTask:
     """Raises ValueError with the file or key that is wrong."""
     try:
         return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
@@ -100,7 +100,7 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
         instruction = CANARY.sub("", (folder / "instruction.md").read_text(encoding="utf-8"), count=1).strip()
         if not instruction:
             raise ValueError("instruction.md is empty")
-    sandbox, plan = [*nowhere, *_beyond_sandbox(folder, config)], Plan()
+    sandbox, plan = [*nowhere, *_beyond_sandbox(folder, config)], BuildPlan()
     if not sandbox:
         try:
             plan = plan_of(folder / "environment")
@@ -110,7 +110,7 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
     plan.folder = str(environment.get("workdir") or plan.folder)
     return HarborTask(
         folder=folder,
-        digest=folder_digest(folder),
+        digest=_digest(folder),
         instruction=instruction,
         category=str(_table(config, "metadata").get("category") or "harbor"),
         plan=plan,

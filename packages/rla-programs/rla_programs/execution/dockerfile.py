@@ -41,7 +41,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunCommand:
     """A command for bash, its folder and its variables."""
 
     command: str
@@ -50,10 +50,10 @@ class Run:
 
 
 @dataclass(slots=True)
-class Plan:
+class BuildPlan:
     """The steps before an episode, then the folder and variables of its commands."""
 
-    steps: list[Copy | Run] = field(default_factory=list)
+    steps: list[Copy | RunCommand] = field(default_factory=list)
     folder: str = "/"
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -78,20 +78,20 @@ class Plan:
         return f"WORKDIR failed in the sandbox: {why}" if why else ""
 
 
-def plan_of(context: Path) -> Plan:
+def plan_of(context: Path) -> BuildPlan:
     """The plan of the Dockerfile in `context`. Raises NeedsImage, and ValueError or OSError if it cannot be read."""
     if (context / ".dockerignore").exists():
         raise NeedsImage("environment/.dockerignore is read by Docker alone")
     lines = (context / "Dockerfile").read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    plan, based = Plan(), False
+    plan, based = BuildPlan(), False
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
         word, _, rest = line.strip().partition(" ")
         word, rest = word.upper(), rest.strip()
         if word == "FROM" and not based and PLAIN.fullmatch(rest.lower()):
             based = True
         elif word == "RUN":
-            plan.steps.append(Run(_harmless(rest), plan.folder, dict(plan.variables)))
+            plan.steps.append(RunCommand(_harmless(rest), plan.folder, dict(plan.variables)))
         elif word in ("COPY", "ADD"):
             plan.steps.append(_copy(word, rest, context, plan))
         elif word == "WORKDIR":
@@ -116,7 +116,7 @@ def _harmless(command: str) -> str:
     return command
 
 
-def _copy(word: str, rest: str, context: Path, plan: Plan) -> Copy:
+def _copy(word: str, rest: str, context: Path, plan: BuildPlan) -> Copy:
     words = rest.split()
     if "[" in rest:
         words = [*rest[: rest.index("[")].split(), *json.loads(rest[rest.index("[") :])]
