@@ -29,7 +29,7 @@ LONGEST = 100_000  # characters of a command: an argument of a program has at mo
 HOME, TOOLS, PACKAGES = "/root", "/box/bin", "/box/packages"
 ETC = ("alternatives", "ld.so.cache", "localtime", "magic", "mime.types", "profile", "shells")
 PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
-RUN_PYTEST = b"#!/usr/bin/env python3\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
+RUN_PYTEST = b"#!/usr/bin/env python3\nimport sys\nimport pytest\nsys.exit(pytest.main())\n"
 VARIABLES = {
     "HOME": HOME,
     "LANG": "C.UTF-8",

@@ -43,7 +43,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         def reply(request: Request, seed: int) -> list[int]:
             asked = chat.decode(request.prompt_ids)
             if "You judge one step" in asked:
-                said = "\\boxed{1}" if "[no output]" in asked else "\\boxed{-1}"
+                said = "\\boxed{-1}" if "<action>true" in asked else "\\boxed{1}"
             elif "<action>" in asked.rpartition("The action `done` ends the task.")[2]:
                 said = "<action>done</action>"
             elif seed % 2:
