@@ -20,6 +20,7 @@ PACKAGE_browser := screens-browser
 PACKAGE_desktop := screens
 PACKAGE_openenv := bridges
 PACKAGE_agent := gateway
+PACKAGE_harbor := harbor
 PACKAGE_reasoning-gym := bridges-reasoning-gym
 PACKAGE_textarena := bridges-textarena
 NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray) \
@@ -107,7 +108,7 @@ run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED) $(addprefix
 
 # PACKAGE=rla-programs: only the tests of one package; PACKAGE=core: only the tests of the core.
 PACKAGE ?=
-ALL_PACKAGES := bridges programs gateway screens ray study
+ALL_PACKAGES := bridges programs gateway screens harbor ray study
 EXTRAS_bridges := reasoning-gym,textarena
 EXTRAS_programs := tool
 EXTRAS_screens := browser

@@ -322,7 +322,7 @@ def _show_curves(ctx: StageContext) -> None:
     from rla.tracking import track_run
 
     try:
-        track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
+        track_run(ctx.run, run_points(ctx.run, ctx.config), resolved(ctx.config), ctx.config.tracking)
     except (UserError, OSError) as error:
         ctx.progress.note(f"no curves: {error}")
 

@@ -53,6 +53,7 @@ PACKAGES = {
     "rla_programs": {"rla_bridges"},
     "rla_gateway": {"rla_bridges", "rla_programs"},
     "rla_screens": {"rla_bridges", "rla_programs"},
+    "rla_harbor": {"rla_programs"},
     "rla_ray": set(),
     "rla_study": set(),
 }
