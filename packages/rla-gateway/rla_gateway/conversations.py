@@ -24,7 +24,7 @@ class Conversations:
     """The requests and replies of an episode."""
 
     def __init__(self, calls: CallFormat) -> None:
-        self._format = calls
+        self.calls = calls
         self._steps: dict[str, int] = {}  # digest of a request with its reply -> number of the step
         self._known: set[str] = set()  # digests of openings and of replies
         self._count = 0
@@ -33,7 +33,7 @@ class Conversations:
         """The text of the next observation, and its prompt."""
         messages, known = request.messages, [self._steps.get(one) for one in _digests(request.messages, request.tools)]
         end = max((number for number, step in enumerate(known, start=1) if step is not None), default=0)
-        turns = tuple((one.role, one.content(self._format)) for one in messages[end:])
+        turns = tuple((one.role, one.content(self.calls)) for one in messages[end:])
         text = turns[0][1] if len(turns) == 1 else "\n\n".join(f"{role}: {said}" for role, said in turns)
         opening = next((number for number, one in enumerate(messages, start=1) if one.role == "user"), len(messages))
         opened = _digests(messages[:opening])[-1]

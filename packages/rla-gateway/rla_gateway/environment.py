@@ -12,6 +12,7 @@ from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import AwaitedEnvironment
 from rla.envs.protocols import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
+from rla.models.init import OFTEN
 from rla.store.records import Task
 from rla_gateway.gateway import AgentEpisode, Gateway
 from rla_gateway.params import NAME, AgentParams, check_agent
@@ -20,13 +21,13 @@ from rla_gateway.params import NAME, AgentParams, check_agent
 class Agent:
     """Your own program, which talks to the policy through an OpenAI-compatible endpoint."""
 
-    name, Params, exact_text = NAME, AgentParams, False
+    name, Params, exact_text = NAME, AgentParams, True
 
     def check(self, config: Config) -> None:
         check_agent(config)
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        raise UserError(f"tasks.path is null; name a file of tasks: env.name: {NAME} has none of its own")
+        return self.import_tasks(config, split=split)[: config.tasks.count(split)]
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         """The lines of `tasks.path` with this `split`."""
@@ -62,7 +63,7 @@ class Agent:
     def tokenizer_texts(self, tasks: Iterable[Task], config: Config) -> Iterator[str]:
         path: str = config.env.own.vocabulary
         yield from (task.instruction for task in tasks)
-        yield from _lines(Path(path), key="env.own.vocabulary") if path else ()
+        yield from _lines(Path(path), key="env.own.vocabulary") * OFTEN if path else ()
 
     def tokenizer_phrases(self, config: Config) -> Sequence[str]:
         return ()

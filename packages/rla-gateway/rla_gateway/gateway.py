@@ -37,6 +37,7 @@ BODY_S, WRITE_S = 30.0, 60.0
 LAST_S = 10.0  # for the program to end after the last reply
 MOST_WAITING = 64  # requests of an episode at a time
 OVER = "context_length_exceeded"  # the code that agents know for an end without an answer
+UNTOLD = Step(observation="", commands=(), reply="", action="", valid=True, truncated=False, segment=0, start=0, end=0)
 PLACES = re.compile(r"\{(instruction|task|outcome|folder)\}")  # in commands
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -166,8 +167,8 @@ class AgentEpisode:
         """Raises EnvironmentFailure if the program does not start, or ends without a request."""
         await self._end()
         self._name, self.key = secrets.token_hex(8), f"sk-{secrets.token_urlsafe(24)}"
-        self._calls = make_format(self._own.format)
-        self._conversations = Conversations(self._calls)
+        self._conversations = Conversations(make_format(self._own.format))
+        self._step = UNTOLD
         self._waiting, self._asked = asyncio.Queue[PendingRequest](), list[PendingRequest]()
         self._now: PendingRequest | None = None
         self._text = self._refusal = ""
@@ -178,18 +179,17 @@ class AgentEpisode:
         self._gateway.watch.add(self._program)
         seen = await self._next()
         if seen.done:
-            said = f"status {self._program.status()} and no request: {self._program.output()}"
-            raise EnvironmentFailure(f"the agent ended with {said}")
+            status, said = self._program.status(), self._program.output()
+            raise EnvironmentFailure(f"the agent ended with status {status} and no request: {said}")
         return seen
 
     async def step(self, action: str) -> Observation:
         if self._now is None:
             raise EnvironmentFailure("a step without a request")
-        request, name = self._now.request, f"{self._name}-{len(self._asked)}"
-        answer = answer_of(action, self._step, name=name, calls=self._calls if request.tools else None)
+        request, calls = self._now.request, self._conversations.calls if self._now.request.tools else None
+        answer = answer_of(action, self._step, name=f"{self._name}-{len(self._asked)}", calls=calls)
         self._conversations.replied(request, answer.message)
         self._now.answer.set_result(answer)
-        self._now = None
         return await self._next(understood=answer.understood)
 
     def replied(self, step: Step) -> None:

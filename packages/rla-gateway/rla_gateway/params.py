@@ -23,7 +23,7 @@ class AgentParams:
     # exit: status 0 wins; file: the number that the agent writes to {outcome}; verifier: another program's status 0
     outcome: Literal["exit", "file", "verifier"] = "exit"
     verifier: tuple[str, ...] = ()  # run in the episode's folder when the agent has ended; replaced as in command
-    vocabulary: str = ""  # a text file whose words a small new model gets besides those of the instructions
+    vocabulary: str = ""  # a text file whose words become tokens of a small new model
     format: Literal["hermes", "qwen3_coder"] = "hermes"  # how the model's chat template writes tool calls
     idle_s: float = ranged(300.0, above=0.0, most=86400.0)  # until its next request, or its end
     processes: int = ranged(256, least=1, most=4096)  # of an agent; it is ended if it starts more
