@@ -151,7 +151,7 @@ class BackendMachine:
 
     async def run(self, command: str, seconds: float) -> Ran:
         mark = uuid.uuid4().hex  # before the last folder, at the end of the output
-        shell = f"""trap 'echo; echo {mark}; pwd -P' EXIT; eval "$1\""""
+        shell = f"""trap 'echo; echo {mark}; pwd -P' EXIT; eval "set --; $1\""""
         text = whole_text(command).replace("\0", "")
         with _failing(f"{self._backend} failed"):
             words, user = ["bash", "-c", shell, "bash", text], self._theirs.config.agent.user

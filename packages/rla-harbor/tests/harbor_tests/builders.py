@@ -77,8 +77,8 @@ def played(row: Task, actions: Sequence[str], **own: object) -> list[Observation
 
     async def main() -> list[Observation]:
         service = HarborService(HarborParams(**own))  # type: ignore[arg-type]
+        episode = service.make(row)
         try:
-            episode = service.make(row)
             seen = [await episode.reset()]
             for action in actions:
                 seen.append(await episode.step(action))
@@ -86,6 +86,7 @@ def played(row: Task, actions: Sequence[str], **own: object) -> list[Observation
                     return seen
             return [*seen, await episode.stopped()]
         finally:
+            episode.close()
             await service.close()
 
     return asyncio.run(main())

@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 
 LARGEST = 1 << 16  # bytes of a file that is read
-# $0: a descriptor that gets the last folder, $1: the command.
-SHELL = 'trap "pwd -P >&$0" EXIT; eval "$1"'
+# $1: a descriptor that gets the last folder, $2: the command.
+SHELL = 'trap "pwd -P >&$1" EXIT; eval "set --; $2"'
 
 
 def place(files: "list[tuple[str, int, str]]", folders: "list[str]", fresh: "list[str]") -> None:
@@ -40,7 +40,7 @@ def command(text: str, folder: str, variables: "dict[str, str]", log: str) -> "t
     os.set_blocking(reading, False)
     here = folder if os.path.isdir(folder) else "/"
     shell = subprocess.Popen(
-        ["/bin/bash", "-c", SHELL, str(writing), text],
+        ["/bin/bash", "-c", SHELL, "bash", str(writing), text],
         cwd=here,
         env={**variables, "PWD": here},
         stdin=subprocess.DEVNULL,

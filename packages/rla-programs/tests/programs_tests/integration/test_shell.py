@@ -52,6 +52,8 @@ def said(shell: Shell, command: str, folder: str = "/tmp", seconds: float = 20.0
 def test_files_stay_and_processes_end_with_their_command(shell: Shell) -> None:
     assert said(shell, "mkdir -p /app; cd /app; echo kept > file; nohup setsid sleep 99 >/dev/null & pwd") == "/app"
     assert said(shell, "cat /app/file; pgrep -c sleep") == "kept\n0"
+    assert said(shell, "nonsense") == "bash: line 1: nonsense: command not found"
+    assert said(shell, '# a comment\necho $# "$*" $0') == "0  bash"
     ran = shell.run("cd /app && false", "/tmp", {"A": "b"}, seconds=20.0)
     assert (ran.code, ran.folder) == (1, "/app")
     assert shell.run("cd /nowhere; exit 3", "/gone", {}, seconds=20.0).folder == "/"
@@ -87,7 +89,7 @@ def test_texts_are_files_only(shell: Shell) -> None:
 def test_programs_cannot_be_replaced(shell: Shell, path: str) -> None:
     top = "/" + path.split("/")[1]
     for attack in (f"mv {path} /tmp/x", f"rm -rf {path}", f"mv {top} /tmp/x", f"echo > {path}", f"mkdir {top}/new"):
-        assert said(shell, f"{attack} 2>/dev/null || echo refused") == "refused"
+        assert said(shell, f"({attack}) 2>/dev/null || echo refused") == "refused"
     assert said(shell, f"test -s {path}") == "exit code 0"
 
 
@@ -95,9 +97,7 @@ def test_an_interpreter_outside_of_usr_cannot_be_moved(shell: Shell) -> None:
     python = base_interpreter()
     tops = {path.split("/")[1] for path in (*python.folders, *python.files) if not path.startswith("/usr/")} - {"lib"}
     for top in sorted(tops):
-        assert (
-            said(shell, f"mv /{top} /tmp/x 2>/dev/null || mv /{top}/* /{top}/.[a-z]* /tmp 2>/dev/null") == "exit code 1"
-        )
+        assert said(shell, f"mv /{top} /tmp/x 2>/dev/null || mv /{top}/* /tmp 2>/dev/null") == "exit code 1"
     assert said(shell, "echo on") == "on"
 
 
