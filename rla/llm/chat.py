@@ -81,7 +81,7 @@ class ChatFormat:
         self.end_id = between[0]
         eos = tokenizer.eos_token_id
         own = {self.end_id} if eos is None else {self.end_id, int(eos)}
-        self.stop_ids = own | generation_stops(self._name)
+        self.stop_ids = own | (generation_stops(self._name) if self._name else frozenset())
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation up to the header of the reply. `tools` are JSON Schemas of functions."""

@@ -135,7 +135,7 @@ def rope_positions(length: int, grids: Sequence[tuple[int, tuple[int, int]]]) ->
 
 
 def load_vision(model: Path | str) -> VisionFormat | None:
-    """The image format of a model folder; None for a text-only model.
+    """The image format of a model folder or hub id; None for a text-only model.
 
     Raises UserError for a vision-language model of another type, and if its image processor is missing.
     """

@@ -194,7 +194,7 @@ def carry_over(
     base = base_of(previous.model)
     refuse_existing(out, replace=replace)
     with building(out) as partial:
-        if base is not None and previous.adapter is None:  # no files to link
+        if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):  # no files to link
             write_merged(previous.model, partial / MODEL, dtype="float32")
             parts.pop(MODEL)
         for part, folder in parts.items():
@@ -504,7 +504,8 @@ class TrainingProgress:
 
 def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, temperature: float, seed: int) -> str:
     """SHA-256 of everything that the result of a stage depends on; `sequences`: their own digest."""
-    weights = previous.digest or model_digest(Path(previous.model))
+    model = Path(previous.model)
+    weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
     settings = {
         "config": effective(config, asdict(config)),
         "temperature": temperature,

@@ -310,10 +310,10 @@ def _load(
     if config.lora.rank:
         model, settings = load_adapted(previous, config)
         return model.to(device), settings, None
-    if compute.ranks.sharing is Sharing.FSDP:
-        model = hollow_model(previous.model)
-        with loadable(previous.model):
-            files = TensorFiles(Path(previous.model), "model")
+    folder = Path(previous.model)
+    if compute.ranks.sharing is Sharing.FSDP and (folder / "config.json").is_file():
+        with loadable(folder):
+            files, model = TensorFiles(folder, "model"), hollow_model(folder)
         buffers = model.state_dict().keys() - {name for name, _ in model.named_parameters(remove_duplicate=False)}
         named = model.named_parameters()
         if not buffers and all(files.shapes.get(name) == full_shape(parameter) for name, parameter in named):
