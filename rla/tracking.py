@@ -152,7 +152,7 @@ class Trackers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Values of one iteration by tag. `kind`: of the values. `tables`: for a service by its name, each by tag."""
+    """Values of one iteration by tag. `kind`: of the values. `tables`: from a service's name to its tables by tag."""
 
     kind: str
     iteration: int

@@ -101,7 +101,7 @@ class _GrowingSegment:
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn.
 
-    `dialogue`: the segments as they grow; `segment`: of the last prompt. `pictures`: of a model that sees them.
+    `dialogue`: the segments as they grow; `segment`: the one of the last prompt. `pictures`: of a model that sees them.
     """
 
     def __init__(
@@ -138,14 +138,15 @@ class PolicyAgent:
         else:
             self._at -= 1
             ended = self.segment.token_ids[-1] in self._chat.stop_ids
-            text = self._prompt.turn(seen.text, commands, self._instruction)
             if seen.results and isinstance(self._prompt, ToolPrompt):
                 results, role = [result.text for result in seen.results], self._prompt.result_role
                 told = PromptTokens(ids=self._chat.next_turns(results, ended=ended, role=role))
-            elif self._pictures is None:
-                told = PromptTokens(ids=self._chat.next_turn(text, ended=ended))
             else:
-                told = self._pictures.next_turn([*map(Picture, seen.images), text], ended=ended)
+                text = self._prompt.turn(seen.text, commands, self._instruction)
+                if self._pictures is None:
+                    told = PromptTokens(ids=self._chat.next_turn(text, ended=ended))
+                else:
+                    told = self._pictures.next_turn([*map(Picture, seen.images), text], ended=ended)
         if self._at == len(self.dialogue):
             self.dialogue.append(_GrowingSegment())
         self.segment.read(told)
@@ -159,6 +160,8 @@ class PolicyAgent:
             if asked.after is None:
                 told = [{"role": role, "content": content} for role, content in asked.turns]
                 return PromptTokens(ids=self._chat.first(told, asked.tools))
+            if not 0 <= asked.after < len(self._ends):
+                raise UserError(f"the observation continues step {asked.after} of {len(self._ends)}")
             at, end = self._ends[asked.after]
             known = self.dialogue[at].token_ids
             new = self._chat.next_turns(contents, ended=known[end - 1] in self._chat.stop_ids, role=roles)

@@ -40,7 +40,7 @@ def guarded_command(command: Callable[P, Any]) -> Callable[P, None]:
 def guard(call: Callable[[], Any]) -> None:
     """Run `call`. Errors that the user can fix become one line and exit code 2, an interrupt 130, SIGTERM 143.
 
-    So does `sys.exit` in other people's code, whose 0 would pass for success.
+    `sys.exit` in an environment or a library is an error, too, because its status 0 would look like success.
     """
     ended = Event()
     try:

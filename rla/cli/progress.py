@@ -48,7 +48,7 @@ class LineProgress:
         self.done = self.resumed = 0
         self.started = self.said = self.clock()
         if self.terminal:
-            self._write(f"{CLEAR}{self.description} 0/{total}")
+            self._write(f"{CLEAR}{self.description} 0/{total}\r")
 
     def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
         self.done += count
@@ -64,7 +64,7 @@ class LineProgress:
         left = f", {duration((self.total - self.done) / rate)} left" if made >= FEW else ""
         line = f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{_shown_fields(fields)}"
         if self.terminal:
-            self._write(f"{CLEAR}{line[: shutil.get_terminal_size().columns - 1]}")
+            self._write(f"{CLEAR}{line[: shutil.get_terminal_size().columns - 1]}\r")  # messages begin their own line
         else:
             self.note(line)
 

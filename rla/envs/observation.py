@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 import math
 import traceback
@@ -29,7 +30,9 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurns:
-    """Turns (role, content) after the reply of step `after`, token for token, or of a new conversation with `tools`."""
+    """Turns (role, content) that continue the conversation after the reply of step `after`, whose tokens are kept, or
+    begin one with `tools`. The environment's policy prompt and `policy.history` do not apply to them.
+    """
 
     turns: tuple[tuple[str, str], ...]
     after: int | None = None
@@ -128,10 +131,11 @@ def checked_observation(answer: Any) -> Observation:
         raise MalformedObservation(f"the environment answered {_shown(answer)}, which is not an Observation")
     seen = cast("Any", answer)  # an author may have put any type into a field
     reward = seen.reward
-    kinds = {"text": str, "won": bool, "done": bool, "place": str | None, "understood": bool, "chat": ChatTurns | None}
+    kinds = {"text": str, "won": bool, "done": bool, "place": str | None, "understood": bool}
     rules = {name: isinstance(getattr(seen, name), kind) for name, kind in kinds.items()} | {
         "commands": _is_row(seen.commands, str),
         "reward": reward is None or (isinstance(reward, int | float) and math.isfinite(reward)),
+        "chat": seen.chat is None or _is_chat(seen.chat),
         "images": _is_row(seen.images, bytes),
         "results": _is_row(seen.results, CallResult)
         and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
@@ -147,6 +151,18 @@ def checked_observation(answer: Any) -> Observation:
         images=tuple(seen.images),
         results=tuple(seen.results),
     )
+
+
+def _is_chat(chat: Any) -> bool:
+    """Whether turns, the number of a step and tools have their types. The chat template prints the tools as JSON."""
+    if not isinstance(chat, ChatTurns):
+        return False
+    try:
+        pairs = all(isinstance(role, str) and isinstance(content, str) for role, content in chat.turns)
+        json.dumps(chat.tools)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return pairs and bool(chat.turns) and (chat.after is None or (isinstance(chat.after, int) and chat.after >= 0))
 
 
 def _is_row(values: Any, kind: type) -> bool:

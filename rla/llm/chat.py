@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 MARKUP = re.compile(r"[<\[]+[^\s<>\[\]]+[>\]]+")
 # Control tokens are written like this, even if the tokenizer does not mark them as special.
 AS_CONTROL = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)
-THOUGHT = re.compile(rf"{TAG.pattern}|<\|channel\|>", re.IGNORECASE)  # of which a tag is or begins with
+THOUGHT = re.compile(
+    rf"{TAG.pattern}|<\|channel\|>", re.IGNORECASE
+)  # control tokens that are such a tag, or the beginning of one
 PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # in contents, to see whether a template changes them
 Message = dict[str, str]
@@ -151,7 +153,7 @@ class ChatFormat:
         """Whether replies may begin with a thought: the tokenizer has a tag for it, or the template opens one or drops
         the thoughts of earlier replies.
         """
-        if any(TAG.fullmatch(token.content) for token in self.tokenizer.added_tokens_decoder.values()):
+        if any(THOUGHT.fullmatch(token.content) for token in self.tokenizer.added_tokens_decoder.values()):
             return True
         said = {"role": "assistant", "content": "<think>\nqzxthoughtxzq\n</think>\n\na"}
         told = self._rendered([{"role": "user", "content": "q"}, said, {"role": "user", "content": "q"}], None)

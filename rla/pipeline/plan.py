@@ -378,7 +378,10 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> tuple[s
 
 
 FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
-IGNORED = {".gitignore": "/runs/\n/.venv/\n/dvc_plots/\n__pycache__/\n", ".dvcignore": ".venv/\n.git/\n"}
+IGNORED = {
+    ".gitignore": "/runs/\n/.venv/\n/dvc_plots/\n/.iterations.yaml.lock\n__pycache__/\n",
+    ".dvcignore": ".venv/\n.git/\n",
+}
 ANY = "small"  # the pipeline for any environment
 NO_NAME = re.compile(r"^(  name:) null.*$", re.MULTILINE)
 LEADING_COMMENT = re.compile(r"\A(?:#.*\n)+")

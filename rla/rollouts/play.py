@@ -147,7 +147,8 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
             (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
             if isinstance(env, Converses):
-                env.replied(steps[-1])
+                with environment_code(named):
+                    env.replied(steps[-1])
             observation = await observe(env.step, steps[-1].action)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)

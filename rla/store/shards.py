@@ -155,7 +155,8 @@ class ShardWriter:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
         with lock_folder(folder) if folder.exists() else nullcontext():
-            self.complete = self._state() is _State.COMPLETE
+            self._opened = self._state()
+            self.complete = self._opened is _State.COMPLETE
             if self.complete:
                 self._tidy()
             else:
@@ -265,7 +266,7 @@ class ShardWriter:
             raise unwritable(self.folder, error) from None
         with lock_folder(self.folder):
             state = self._state()
-            if state is _State.COMPLETE and not self.complete:
+            if state in (_State.COMPLETE, _State.STALE) and state is not self._opened:
                 raise self._lost()
             if state is not _State.BEGUN:  # first, so that a full disk costs nothing
                 write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})

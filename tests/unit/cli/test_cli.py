@@ -110,7 +110,7 @@ def test_dry_run_tells_complete_from_incomplete(folder: Path, capsys: Captured) 
         (["--set", "rollout.rollouts_per_tsk=4"], "did you mean rollout.rollouts_per_task?"),
         (["--set", "rollout"], "expected key=value"),
         (["--params", "none.yaml"], "none.yaml: no such file"),
-        (["--env", "chess"], "env.name is 'chess'; installed: alfworld"),
+        (["--env", "chess"], "env.name is 'chess'; installed: "),
         (["--iteration", "-1"], "--iteration"),
         (["--workers", "5000"], "--workers"),
         (["--no-such-option"], "--no-such-option"),

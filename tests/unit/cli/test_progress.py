@@ -105,9 +105,9 @@ def test_a_terminal_has_one_line_that_is_redrawn_and_goes_at_the_end() -> None:
             progress.advance(unparsable=0.25)
         progress.note("half way")
     assert stream.getvalue().split(CLEAR)[1:] == [
-        "judging 0/9",
-        "judging 1/9, 1.0/s, unparsable 0.25",
-        "judging 2/9, 1.0/s, unparsable 0.25",
+        "judging 0/9\r",
+        "judging 1/9, 1.0/s, unparsable 0.25\r",
+        "judging 2/9, 1.0/s, unparsable 0.25\r",
         "half way\n",
         "",
     ]
@@ -120,7 +120,7 @@ def test_a_line_is_cut_to_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPa
     progress.start("judging", total=9)
     clock.now += 1
     progress.advance(unparsable=0.25)
-    assert stream.getvalue().split(CLEAR)[-1] == "judging 1/9, 1.0/s,"
+    assert stream.getvalue().split(CLEAR)[-1] == "judging 1/9, 1.0/s,\r"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.6, "8 s"), (125, "2 min 5 s"), (3780, "1 h 3 min")])

@@ -118,3 +118,12 @@ def test_a_slice_writes_into_no_shard_that_has_taken_the_place(origin: Origin, t
         with pytest.raises(UserError, match="another call has completed or replaced it meanwhile"):
             late()
     assert contents_of(tmp_path / "x") == before
+
+
+def test_a_shard_that_was_completed_meanwhile_is_not_replaced_unseen(tmp_path: Path) -> None:
+    late = ShardWriter(tmp_path / "x", "tasks", OURS, overwrite=True)
+    grow(tmp_path / "x", OTHER)
+    before = contents_of(tmp_path / "x")
+    with pytest.raises(UserError, match="another call has completed or replaced it"):
+        late.write(0, rows_of(OURS, 0))
+    assert contents_of(tmp_path / "x") == before

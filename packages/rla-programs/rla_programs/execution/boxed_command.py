@@ -57,7 +57,7 @@ class CommandBox:
         """The command in a new box, in which `folder` belongs to its user, and HOME is that folder. Raises OSError."""
         user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
         for path in (folder, *folder.iterdir()) if user else ():
-            os.chown(path, user, user)
+            os.chown(path, user, user, follow_symlinks=False)
         script = in_memory(self._script)
         flags = [*self._flags, "--perms", "0444", "--ro-bind-data", str(script), FORWARDER]
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"HOME": str(folder)}

@@ -31,7 +31,11 @@ def accept_forever(listening: socket.socket, path: str) -> None:
     while True:
         client, _ = listening.accept()
         gateway = socket.socket(socket.AF_UNIX)
-        gateway.connect(path)
+        try:
+            gateway.connect(path)
+        except OSError:  # this connection is lost, and not the next ones
+            client.close()
+            continue
         for ends in ((client, gateway), (gateway, client)):
             threading.Thread(target=copy_bytes, args=ends, daemon=True).start()
 

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from rla.text import TAG
+from rla.text import CLOSING, TAG
 from rla_programs.tool.calls import CallFormat, Malformed
 from rla_programs.tool.hermes import OPEN as CALL
 from rla_programs.tool.hermes import HermesFormat, hermes_call
@@ -57,8 +57,8 @@ def _results_in(text: str) -> Iterator[tuple[int, int]]:
 def _result_starts(text: str) -> Iterator[int]:
     """Begins of results. A thought may contain the tag, and so may the program of a call that can be parsed."""
     tags = list(TAG.finditer(text))
-    opened = [tag.start() for tag in tags if "/" not in tag[0]]
-    closed = [tag.end() for tag in tags if "/" in tag[0]]
+    opened = [tag.start() for tag in tags if not CLOSING.search(tag[0])]
+    closed = [tag.end() for tag in tags if CLOSING.search(tag[0])]
     at = closed[0] if closed and closed[0] < [*opened, len(text)][0] else 0  # the template had opened that thought
     result, call, read = text.find(RESULT, at), text.find(CALL, at), 0
     thought, outside = _next_at(opened, at), at

@@ -44,6 +44,18 @@ def test_what_templates_print_between_turns_is_left_out(between: str, behind: st
     assert told_turns(text) == [(CALL, "42"), ("So it is \\boxed{42}", None)]
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("<think>", "</think>"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ],
+)
+def test_a_thought_before_a_call_hides_no_result(begin: str, end: str) -> None:
+    assert told_turns(f"{begin}a{end}{CALL}{RESULT}so 42") == [(f"{begin}a{end}{CALL}", "42"), ("so 42", None)]
+
+
 def test_words_that_are_no_roles_stay() -> None:
     assert told_turns(f"{CALL}{RESULT}assistants tell the user")[-1] == ("assistants tell the user", None)
 
