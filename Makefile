@@ -19,6 +19,8 @@ PACKAGE_tool := programs-tool
 PACKAGE_browser := screens-browser
 PACKAGE_desktop := screens
 PACKAGE_openenv := bridges
+PACKAGE_agent := gateway
+PACKAGE_harbor := harbor
 PACKAGE_reasoning-gym := bridges-reasoning-gym
 PACKAGE_textarena := bridges-textarena
 NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -sE '\b(backend|training): *\"?ray\b' $(PARAMS))$(filter %=ray,$(SET)),ray) \
@@ -106,10 +108,11 @@ run: .venv/.run $(addprefix .venv/.run-,$(sort $(EXTRAS))) $(NEEDED) $(addprefix
 
 # PACKAGE=rla-programs: only the tests of one package; PACKAGE=core: only the tests of the core.
 PACKAGE ?=
-ALL_PACKAGES := bridges programs screens ray study
+ALL_PACKAGES := bridges programs gateway screens harbor ray study
 EXTRAS_bridges := reasoning-gym,textarena
 EXTRAS_programs := tool
 EXTRAS_screens := browser
+EXTRAS_gateway := clients
 EXTRAS_study := inspect
 TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)/tests),tests packages)
 

@@ -6,8 +6,7 @@
 A training stage logs `<stage>/<metric>` at a step, the number of updates of the whole run, so that each iteration
 continues the curves of the one before. A stage that resumes after a kill logs the updates since its last checkpoint
 again, and one that is called with --overwrite all of its updates: TensorBoard shows the later points, W&B the earlier
-ones, trackio both. Rank 0 logs. Trackers start with the first update, because the processes of a launcher have met by
-then.
+ones, trackio both. Rank 0 logs. Trackers start with the first update: the processes of a launcher have met by then.
 
 The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call, which
 hides the points of earlier files; those are removed once they are old. The other services cannot replace a point, so
@@ -23,7 +22,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -93,10 +92,8 @@ class _EventFile:
         now = time.time()
         # Viewers read files in the order of the seconds in their names.
         self.path = folder / f"{EVENTS}{int(now):010d}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
-        start = SessionLog(status=SessionLog.START)
-        self.append(
-            Event(wall_time=now, file_version="brain.Event:2"), Event(wall_time=now, step=step, session_log=start)
-        )
+        version, start = Event(wall_time=now, file_version="brain.Event:2"), SessionLog(status=SessionLog.START)
+        self.append(version, Event(wall_time=now, step=step, session_log=start))
 
     def append(self, *events: Any) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -155,11 +152,12 @@ class Trackers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Values of one iteration by tag. `kind`: of the values."""
+    """Values of one iteration by tag. `kind`: of the values. `tables`: for a service by its name, each by tag."""
 
     kind: str
     iteration: int
     values: Mapping[str, float]
+    tables: Sequence[Callable[[str], Mapping[str, Any]]] = ()
 
     @property
     def key(self) -> str:
@@ -192,14 +190,13 @@ def _send_points(name: str, run: Path, points: Sequence[CurvePoint], parameters:
         return
     try:
         tracker = _started(name, run=run, stage=STAGE)
-        plain = {
-            key: str(value) if isinstance(value, list | dict) else value for key, value in flattened(parameters).items()
-        }
+        plain = {key: str(one) if isinstance(one, list | dict) else one for key, one in flattened(parameters).items()}
         tracker.store_init_configuration(plain)
         if name == "wandb":  # its own steps must grow, and an evaluation may come after later iterations
             tracker.tracker.define_metric("*", step_metric="iteration")
         for point in new:
-            values = {**point.values, "iteration": point.iteration}
+            tables = {tag: table for given in point.tables for tag, table in given(name).items()}
+            values = {**point.values, **tables, "iteration": point.iteration}
             tracker.log(values, step=None if name == "wandb" else point.iteration)
         tracker.finish()
     except Exception as error:  # services and their transports have errors of their own

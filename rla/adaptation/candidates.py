@@ -35,6 +35,7 @@ from rla.config.load import own_engine
 from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, RejectedEdit, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
+from rla.models.load import configured_model
 from rla.pipeline import StageContext
 from rla.pipeline.origins import policy_of, run_async
 from rla.seeds import derive
@@ -186,7 +187,10 @@ def _drafter_of(
 
     own = ctx.config.adaptation.llm
     chosen = editor if isinstance(editor, AsksModel) else need(env, AsksModel, "adaptation.proposer: llm")
-    found = model_folder(model) if isinstance(model, Path) else model
+    if isinstance(model, Path):
+        found = model_folder(model)
+    else:  # of the hub; a server has the weights
+        found = configured_model(model, key="adaptation.llm.model", weights=not own.server)
     engine = replace(ctx.config.generator, context=own.context or ctx.config.generator.context)
     if own.server:
         server = own_engine("server", {"url": own.server}, where="adaptation.llm.server is set")

@@ -18,7 +18,8 @@ from itertools import chain
 from typing import Any
 
 from rla.config.sections import PolicyConfig
-from rla.envs.protocols import JudgePrompt, JudgeView, Message, PolicyPrompt, ToolPrompt, told_schemas
+from rla.envs.observation import ChatTurns, EnvironmentFailure, Observation
+from rla.envs.protocols import Demonstration, JudgePrompt, JudgeView, Message, PolicyPrompt, ToolPrompt, told_schemas
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, TokenTrie
 from rla.llm.chat import ChatFormat, reply_text
@@ -100,8 +101,7 @@ class _GrowingSegment:
 class PolicyAgent:
     """One episode's dialogue with the policy. Call `prompt`, then `read` with the completion, in turn.
 
-    `dialogue`: the segments as they grow; the last one belongs to the last prompt. `pictures`: of a model that sees
-    them.
+    `dialogue`: the segments as they grow; `segment`: of the last prompt. `pictures`: of a model that sees them.
     """
 
     def __init__(
@@ -119,34 +119,53 @@ class PolicyAgent:
         self._instruction, self._pictures = instruction, pictures
         self._past: list[PastStep] = []
         self._now: tuple[bytes, ...] = ()  # pictures of the current observation
-        self._ended = True
+        self._at = 0  # the segment of the last prompt
+        self._ends: list[tuple[int, int]] = []  # the segment of each reply, and its length after it
 
-    def prompt(
-        self,
-        observation: str,
-        commands: tuple[str, ...],
-        results: Sequence[str] = (),
-        images: tuple[bytes, ...] = (),
-    ) -> tuple[list[int], TokenTrie | None]:
-        """The prompt's token ids and, with `decoding: admissible`, the trie of possible replies. `results` of calls are
-        told in turns of their own, in place of the observation. `images`: the pictures of the observation.
+    @property
+    def segment(self) -> _GrowingSegment:
+        return self.dialogue[self._at]
+
+    def prompt(self, seen: Observation, commands: tuple[str, ...] = ()) -> tuple[list[int], TokenTrie | None]:
+        """The prompt's token ids and, with `decoding: admissible`, the trie of possible replies. Raises
+        EnvironmentFailure for turns of the observation that the chat template cannot print.
         """
-        self._now = images
-        if self._config.history == "window" or not self.dialogue:
-            told = self._opening(observation, commands)
-            self.dialogue.append(_GrowingSegment())
-        elif results and isinstance(self._prompt, ToolPrompt):
-            role = self._prompt.result_role
-            told = PromptTokens(ids=self._chat.next_turns(results, ended=self._ended, role=role))
+        self._now, self._at = seen.images, len(self.dialogue)
+        if seen.chat is not None:
+            told = self._conversed(seen.chat)
+        elif self._config.history == "window" or not self.dialogue:
+            told = self._opening(seen.text, commands)
         else:
-            text = self._prompt.turn(observation, commands, self._instruction)
-            if self._pictures is None:
-                told = PromptTokens(ids=self._chat.next_turn(text, ended=self._ended))
+            self._at -= 1
+            ended = self.segment.token_ids[-1] in self._chat.stop_ids
+            text = self._prompt.turn(seen.text, commands, self._instruction)
+            if seen.results and isinstance(self._prompt, ToolPrompt):
+                results, role = [result.text for result in seen.results], self._prompt.result_role
+                told = PromptTokens(ids=self._chat.next_turns(results, ended=ended, role=role))
+            elif self._pictures is None:
+                told = PromptTokens(ids=self._chat.next_turn(text, ended=ended))
             else:
-                told = self._pictures.next_turn([*map(Picture, images), text], ended=self._ended)
-        self.dialogue[-1].read(told)
+                told = self._pictures.next_turn([*map(Picture, seen.images), text], ended=ended)
+        if self._at == len(self.dialogue):
+            self.dialogue.append(_GrowingSegment())
+        self.segment.read(told)
         restricted = self._config.decoding == "admissible"
-        return self.dialogue[-1].token_ids, self._tries.of(commands)[0] if restricted else None
+        return self.segment.token_ids, self._tries.of(commands)[0] if restricted else None
+
+    def _conversed(self, asked: ChatTurns) -> PromptTokens:
+        """The tokens of turns. They continue the segment of a reply, or a copy if it was continued before."""
+        roles, contents = [role for role, _ in asked.turns], [content for _, content in asked.turns]
+        try:
+            if asked.after is None:
+                told = [{"role": role, "content": content} for role, content in asked.turns]
+                return PromptTokens(ids=self._chat.first(told, asked.tools))
+            at, end = self._ends[asked.after]
+            known = self.dialogue[at].token_ids
+            new = self._chat.next_turns(contents, ended=known[end - 1] in self._chat.stop_ids, role=roles)
+        except UserError as error:
+            raise EnvironmentFailure(str(error)) from None
+        self._at = at if end == len(known) else self._at
+        return PromptTokens(ids=new if self._at == at else [*known[:end], *new])
 
     def _opening(self, observation: str, commands: tuple[str, ...]) -> PromptTokens:
         """The tokens of a new conversation: the episode's first prompt, or a window of its steps."""
@@ -171,7 +190,7 @@ class PolicyAgent:
         `policy.response_tokens` counts the tokens after the episode's first prompt: replies, and the environment's
         answers to them. With `history: window` every prompt is a first one.
         """
-        segment, config = self.dialogue[-1], self._config
+        segment, config = self.segment, self._config
         left = context - len(segment.token_ids)
         if config.response_tokens:
             answered = len(segment.token_ids) - segment.sampled.index(True) if any(segment.sampled) else 0
@@ -182,10 +201,10 @@ class PolicyAgent:
 
     def read(self, completion: Completion, observation: str, commands: tuple[str, ...]) -> Step:
         """Append the completion and read the action from it."""
-        segment, ids = self.dialogue[-1], completion.token_ids
+        segment, ids = self.segment, completion.token_ids
         start = len(segment.token_ids)
         segment.sample(completion)
-        self._ended = bool(ids) and ids[-1] in self._chat.stop_ids
+        self._ends.append((self._at, len(segment.token_ids)))
         reply = reply_text(completion, self._chat)
         if self._config.decoding == "admissible":
             action = self._tries.of(commands)[1].get(tuple(ids))
@@ -203,7 +222,7 @@ class PolicyAgent:
             action=told,
             valid=action is not None,
             truncated=completion.finish_reason is FinishReason.LENGTH,
-            segment=len(self.dialogue) - 1,
+            segment=self._at,
             start=start,
             end=len(segment.token_ids),
         )
@@ -226,6 +245,24 @@ class PolicyAgent:
             if any(segment.sampled)
             for one in segment.images
         ]
+
+
+def demonstrated_steps(shown: Demonstration, prompt: PolicyPrompt) -> list[Step]:
+    """The steps of a demonstration, with the replies that would have said its actions, without tokens."""
+    return [
+        Step(
+            observation=observation,
+            commands=commands,
+            reply=prompt.render(action, commands),
+            action=action,
+            valid=True,
+            truncated=False,
+            segment=0,
+            start=0,
+            end=0,
+        )
+        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
+    ]
 
 
 def views(

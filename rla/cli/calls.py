@@ -33,6 +33,7 @@ from typing import Any
 import rla
 from rla import __version__
 from rla.cli.guard import LOOKING
+from rla.cli.progress import make_progress
 from rla.config import Config, resolved
 from rla.envs.registry import load_config
 from rla.errors import UserError
@@ -42,6 +43,8 @@ from rla.pipeline import Progress, StageContext, StageSpec
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes import (
+    BRIEF,
+    LOOP,
     ON_GPUS,
     OTHER_DEVICES,
     WATCH,
@@ -85,9 +88,6 @@ Stamps = dict[Path, frozenset[tuple[str, int, int]]]
 
 def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> None:
     """Run a stage with the command line's `values`. Raises UserError for errors that the user can fix."""
-    from rla.cli.progress import make_progress
-    from rla.pipeline.run import BRIEF, LOOP
-
     own = not {WATCH, STAGE, LOOP} & os.environ.keys()  # called by a user, not by a loop or by another call
     end_with_stdin()
     # Named runs, and stages outside of the loop, use the run's own parameters.
@@ -146,8 +146,6 @@ def closing_lines(ctx: StageContext, summary: Mapping[str, Any], before: Stamps,
     """The last lines of a call: all of `summary`, a line with its inputs, the outputs that it made or found complete,
     and its duration, and the `text` of the summary. In brief mode one line, with figures in place of the inputs.
     """
-    from rla.pipeline.run import BRIEF
-
     brief, now = BRIEF in os.environ, {path: stamp for path, stamp in stamps_of(ctx).items() if _is_complete(path)}
     read = dict.fromkeys(path for option, _ in ctx.spec.reads if (path := ctx.path(option)).exists())
     paths = {
@@ -172,8 +170,6 @@ def closing_lines(ctx: StageContext, summary: Mapping[str, Any], before: Stamps,
 
 def _place_in_loop(spec: StageSpec, iteration: int) -> str:
     """`iteration 7 of 12`; empty outside of a loop, and for a stage that iterations share."""
-    from rla.pipeline.run import LOOP
-
     return f"iteration {iteration} of {os.environ[LOOP]}" if LOOP in os.environ and spec.looped else ""
 
 
@@ -326,7 +322,7 @@ def _show_curves(ctx: StageContext) -> None:
     from rla.tracking import track_run
 
     try:
-        track_run(ctx.run, run_points(ctx.run), resolved(ctx.config), ctx.config.tracking)
+        track_run(ctx.run, run_points(ctx.run, ctx.config), resolved(ctx.config), ctx.config.tracking)
     except (UserError, OSError) as error:
         ctx.progress.note(f"no curves: {error}")
 

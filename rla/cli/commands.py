@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rla.cli.guard import NEWEST, Overrides, guarded_command
 from rla.errors import UserError
@@ -99,15 +97,15 @@ def plan_command(
     Example: rla plan --iterations 60 --evaluate-every 10
     """
     from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import one_run, ready_dvc
+    from rla.pipeline.run import ready_dvc
+    from rla.store.atomic import lock_outputs
 
-    pipeline = out.with_name("dvc.yaml")
-    with one_run(pipeline) if pipeline.is_file() else nullcontext():
+    with lock_outputs([out]):
         iterations, evaluate_every = recommended(params, iterations, evaluate_every)
         sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
         plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
         typer.echo(write_plan(plan, out, stages=STAGES)[0])
-        if pipeline.is_file():
+        if out.with_name("dvc.yaml").is_file():
             ready_dvc(out.parent)
 
 
@@ -127,15 +125,16 @@ def run_loop(
     Example: rla run --iterations 4 --set credit.step_weight=0.5
     """
     from rla.metrics.custom import brought  # polars, which the process that forks stages must not import
-    from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import PIPELINE, PLAN, one_run, ready_dvc, run_stages
+    from rla.pipeline.plan import PLAN, Plan, recommended, write_plan
+    from rla.pipeline.run import PIPELINE, ready_dvc, run_stages
+    from rla.store.atomic import lock_outputs
 
     iterations, evaluate_every = recommended(params, iterations, evaluate_every)
     sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
     asked = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
     if not PIPELINE.is_file():
         raise UserError(f"{PIPELINE}: no such file here; `rla init` writes all that the loop needs")
-    with one_run(PIPELINE):
+    with lock_outputs([PLAN]):  # a second call would replace the plan of the first
         said, folder, config = write_plan(asked, PLAN, stages=STAGES)
         typer.echo(said)
         ready_dvc(Path())
@@ -234,27 +233,6 @@ def params_command(
     typer.echo(json.dumps(schema_of_params(usable, alone=env is not None), indent=2))
 
 
-CHOICES = ("worst", "disputed")
-COUNT = 20  # of a choice without a number
-
-
-class OptionalCount(TyperCommand):
-    """`--worst` means `--worst 20`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        filled: list[str] = []
-        for place, word in enumerate(args):
-            filled.append(word)
-            following = args[place + 1] if place + 1 < len(args) else ""
-            if word.removeprefix("--") in CHOICES and word.startswith("--") and not following.isdecimal():
-                filled.append(str(COUNT))
-        return super().parse_args(ctx, filled)
-
-
-def _count(said: str) -> Any:
-    return typer.Option(min=1, metavar="[N]", help=f"{said}; {COUNT} without a number.")
-
-
 @guarded_command
 def show(
     run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
@@ -262,8 +240,9 @@ def show(
     split: Annotated[str | None, typer.Option(help="Episodes of the evaluation on this held-out split.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="All episodes of a task.")] = None,
     episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode.")] = None,
-    worst: Annotated[int | None, _count("Steps on which the judge is most wrong against fact")] = None,
-    disputed: Annotated[int | None, _count("Steps whose votes are split most evenly")] = None,
+    worst: Annotated[bool, typer.Option("--worst", help="Steps on which the judge errs most against fact.")] = False,
+    disputed: Annotated[bool, typer.Option("--disputed", help="Steps whose votes are split most evenly.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="How many of these steps.")] = 20,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file instead.")] = None,
     params: RunParams = None,
     set_: Overrides = None,
@@ -271,7 +250,7 @@ def show(
     """Show episodes: observations and actions, each vote with its reason, reward, advantage, and whether the step
     helped. Ids may be shortened. Without a choice: the tasks that were played.
 
-    Example: rla show --run runs/alfworld-tiny --iteration 3 --worst 20
+    Example: rla show --run runs/alfworld-tiny --iteration 3 --worst
     """
     from rla.report.episodes import chosen_excerpts, named_excerpts, played_in, played_iterations
     from rla.report.render import as_text, draw, excerpts_page, terminal_width
@@ -280,7 +259,7 @@ def show(
     from rla.text import counted
 
     choices = {"task": task, "episode": episode, "worst": worst, "disputed": disputed}
-    asked = [name for name, value in choices.items() if value is not None]
+    asked = [name for name, value in choices.items() if value not in (None, False)]
     place, config = run_and_config(run, params, set_)
     if len(asked) > 1:
         raise UserError(f"--{' and --'.join(asked)}: give one of them")
@@ -294,10 +273,8 @@ def show(
         excerpts = named_excerpts(played, config, "task_id", task)
     elif episode is not None:
         excerpts = named_excerpts(played, config, "trajectory_id", episode)
-    elif worst is not None:
-        excerpts = chosen_excerpts(played, config, "worst", worst)
-    elif disputed is not None:
-        excerpts = chosen_excerpts(played, config, "disputed", disputed)
+    elif worst or disputed:
+        excerpts = chosen_excerpts(played, config, "worst" if worst else "disputed", count)
     else:
         typer.echo(as_text(title, [played_table(played)], width=terminal_width()), nl=False)
         return

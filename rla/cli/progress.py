@@ -1,36 +1,38 @@
-"""Progress of a stage: a rich bar with rate and time left on a terminal, plain lines in a log.
+"""Progress of a stage: one line with rate and time left that a terminal redraws, and lines in a log.
 
-Plain lines come at most every ten seconds, and once at the end of longer work, so that a log of hundreds of short
-stages stays readable. In brief mode they come every two minutes, and a bar disappears when its stage ends. The first
-`FEW` steps show no time left, because they also load and compile.
+Lines of a log come at most every ten seconds, and once at the end of longer work, so that a log of hundreds of short
+stages stays readable; in brief mode they come every two minutes. The first `FEW` steps show no time left, because they
+also load and compile.
 """
 
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import Any, Self, TextIO
 
 from rla.processes import rank
 from rla.text import duration
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
-INTERVAL, BRIEF_INTERVAL = 10.0, 120.0  # seconds between plain lines
+INTERVAL, BRIEF_INTERVAL = 10.0, 120.0  # seconds between lines of a log
+REDRAWN = 0.2  # seconds between lines of a terminal
+CLEAR = "\r\x1b[K"  # back to the beginning of the line, and remove it
 FEW = 3  # steps
 
 
 class LineProgress:
-    """Plain lines on `stream`. `place`: a prefix, such as `iteration 7 of 12, `. `brief`: fewer lines."""
+    """Lines on `stream`. `place`: a prefix, such as `iteration 7 of 12, `. `brief`: fewer lines in a log."""
 
     def __init__(
         self, stream: TextIO, *, place: str = "", brief: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.stream, self.place, self.brief, self.clock = stream, place, brief, clock
-        self.interval = BRIEF_INTERVAL if brief else INTERVAL
+        self.stream, self.place, self.clock = stream, place, clock
+        self.terminal = stream.isatty()
+        self.longer = BRIEF_INTERVAL if brief else INTERVAL  # work that has a line at its end
+        self.interval = REDRAWN if self.terminal else self.longer
         self.description, self.total, self.done, self.resumed = "", 0, 0, 0
         self.started = self.said = clock()
 
@@ -45,6 +47,8 @@ class LineProgress:
         self.description, self.total = f"{self.place}{description}", total
         self.done = self.resumed = 0
         self.started = self.said = self.clock()
+        if self.terminal:
+            self._write(f"{CLEAR}{self.description} 0/{total}")
 
     def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
         self.done += count
@@ -58,60 +62,27 @@ class LineProgress:
         made = self.done - self.resumed
         rate = made / max(now - self.started, 1e-9)
         left = f", {duration((self.total - self.done) / rate)} left" if made >= FEW else ""
-        self.note(f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{_shown_fields(fields)}")
+        line = f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{_shown_fields(fields)}"
+        if self.terminal:
+            self._write(f"{CLEAR}{line[: shutil.get_terminal_size().columns - 1]}")
+        else:
+            self.note(line)
 
     def note(self, text: str) -> None:
-        self.stream.write(f"{text}\n")
+        self._write(f"{CLEAR * self.terminal}{text}\n")
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text)
         self.stream.flush()
 
     def _close(self) -> None:
         seconds = self.clock() - self.started
-        if self.description and seconds >= self.interval:
+        if self.description and seconds >= self.longer:
             rate = _rate_text((self.done - self.resumed) / seconds)
             self.note(f"{self.description} {self.done}/{self.total} in {duration(seconds)}, {rate}")
+        elif self.description and self.terminal:
+            self._write(CLEAR)
         self.description = ""
-
-
-class BarProgress(LineProgress):
-    """A bar on the terminal `stream`, which is removed at the end if `brief`."""
-
-    bar: RichProgress | None = None
-
-    def start(self, description: str, total: int) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        if self.bar is None:
-            self.bar = progress.Progress(
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TextColumn("{task.fields[rate]}"),
-                progress.TimeRemainingColumn(),
-                progress.TextColumn("{task.fields[extra]}"),
-                console=Console(file=self.stream),
-                transient=self.brief,
-            )
-            self.bar.start()
-        self.task = self.bar.add_task(f"{self.place}{description}", total=total, rate="", extra="")
-
-    def advance(self, count: int = 1, *, resumed: bool = False, **fields: Any) -> None:
-        if self.bar is None:
-            return
-        speed = self.bar.tasks[self.task].speed
-        rate = "" if resumed or not speed else _rate_text(speed)
-        self.bar.update(self.task, advance=count, rate=rate, extra=_shown_fields(fields).removeprefix(", "))
-
-    def note(self, text: str) -> None:
-        if self.bar is None:
-            super().note(text)
-        else:
-            self.bar.console.print(text, markup=False, highlight=False)
-
-    def _close(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
 
 
 def _rate_text(rate: float) -> str:
@@ -126,8 +97,5 @@ def _shown_fields(fields: dict[str, Any]) -> str:
 
 
 def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress:
-    """A bar if `stream` (by default stderr) is a terminal, else lines; nothing if the rank is above 0."""
-    if rank() > 0:
-        return LineProgress(io.StringIO())
-    stream = stream or sys.stderr
-    return (BarProgress if stream.isatty() else LineProgress)(stream, place=place, brief=brief)
+    """Progress on `stream` (by default stderr); nothing is shown if the rank is above 0."""
+    return LineProgress(io.StringIO() if rank() > 0 else stream or sys.stderr, place=place, brief=brief)

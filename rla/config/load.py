@@ -350,10 +350,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a run or a held-out spli
 
 def _combinations(config: Config) -> Iterator[str]:
     """Combinations of values that no run can use: the key and the remedy of each."""
-    tasks, judge, credit, generator, warm = (
-        *(config.tasks, config.judge, config.credit),
-        *(config.generator, config.warm_start),
-    )
+    tasks, judge, credit, warm = config.tasks, config.judge, config.credit, config.warm_start
     if not tasks.test_splits:
         yield "tasks.test_splits is empty; name the split that is held out, such as [test]"
     named = [("name", config.name)] if config.name else []
@@ -420,6 +417,7 @@ def _combinations(config: Config) -> Iterator[str]:
             "warm_start.reward_from_policy: the reward model goes on with the policy's adapter, so rank and alpha are "
             "the same; set train_rm.lora to the values of train_policy.lora"
         )
+    generator = config.generator
     if generator.lora == "adapter" and generator.engine_name != "vllm":
         yield f"generator.lora: adapter needs the engine vllm, not {generator.engine_name}; set it to merged"
     for name, train in (("train_policy", config.train_policy), ("train_rm", config.train_rm)):

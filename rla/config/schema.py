@@ -10,7 +10,6 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
-from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 MOST_PROCESSES = 4096  # and threads
@@ -159,13 +158,7 @@ SHOWN = 5  # parameters in an error
 LONGEST_VALUE = 60  # characters of a value
 
 
-class Absent(Enum):
-    """The value of a parameter that only the other side has."""
-
-    ABSENT = "not there"
-
-
-ABSENT = Absent.ABSENT
+ABSENT: Any = object()  # the value of a parameter that only the other side has
 Differences = dict[str, tuple[Any, Any]]  # dotted key -> (old value, new value)
 
 
@@ -203,7 +196,7 @@ def shown_key(key: str) -> str:
 def shown_value(value: Any) -> str:
     """The value as it is if it is an ASCII identifier, else as JSON; long values are cut."""
     if value is ABSENT:
-        return str(ABSENT.value)
+        return "not there"
     plain = isinstance(value, str) and value.isascii() and value.isidentifier()
     text = str(value) if plain else json.dumps(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -5,12 +5,13 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rla.errors import UserError
+from rla.store.records import Step
 from rla.text import whole_text, whole_texts
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,15 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTurns:
+    """Turns (role, content) after the reply of step `after`, token for token, or of a new conversation with `tools`."""
+
+    turns: tuple[tuple[str, str], ...]
+    after: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """An environment's answer.
 
@@ -35,7 +45,7 @@ class Observation:
     counts rewards; the episode is won once it reaches `env.reward_threshold`. `images`: PNG files. `place`: identifies
     the state for credit assignment, which compares steps in equal places; if None, steps with equal texts. Models never
     see it. `results`: one per tool call of the action, each shown in its own turn instead of `text`. `understood`:
-    whether the action could be parsed.
+    whether the action could be parsed. `chat`: the next prompt, in place of one made from `text`.
     """
 
     text: str
@@ -47,6 +57,7 @@ class Observation:
     place: str | None = None
     results: tuple[CallResult, ...] = ()
     understood: bool = True
+    chat: ChatTurns | None = None
 
     def success(self, threshold: float) -> bool:
         """Whether the episode is won: the environment says so, or its reward has reached the threshold."""
@@ -84,6 +95,13 @@ class Concludes(Protocol):
 
 
 @runtime_checkable
+class Converses(Protocol):
+    """An environment that is told of every reply and its tokens, before the step that it makes."""
+
+    def replied(self, step: Step) -> None: ...
+
+
+@runtime_checkable
 class Recalls(Protocol):
     """An environment that, after a reset, continues an episode played elsewhere."""
 
@@ -110,17 +128,13 @@ def checked_observation(answer: Any) -> Observation:
         raise MalformedObservation(f"the environment answered {_shown(answer)}, which is not an Observation")
     seen = cast("Any", answer)  # an author may have put any type into a field
     reward = seen.reward
-    rules = {
-        "text": isinstance(seen.text, str),
+    kinds = {"text": str, "won": bool, "done": bool, "place": str | None, "understood": bool, "chat": ChatTurns | None}
+    rules = {name: isinstance(getattr(seen, name), kind) for name, kind in kinds.items()} | {
         "commands": _is_row(seen.commands, str),
-        "won": isinstance(seen.won, bool),
-        "done": isinstance(seen.done, bool),
         "reward": reward is None or (isinstance(reward, int | float) and math.isfinite(reward)),
         "images": _is_row(seen.images, bytes),
-        "place": isinstance(seen.place, str | None),
         "results": _is_row(seen.results, CallResult)
         and all(isinstance(text, str) for one in seen.results for text in (one.text, one.status)),
-        "understood": isinstance(seen.understood, bool),
     }
     for name, kept in rules.items():
         if not kept:

@@ -55,7 +55,8 @@ class _Template(NamedTuple):
 class ChatFormat:
     """Encodes chats for one tokenizer.
 
-    `stop_ids` end an assistant turn when sampled, including those of the model's `generation_config.json`; `end_id` is
+    `template(roles)`: how the template prints a conversation of these roles. `stop_ids` end an assistant turn when
+    sampled, including those of the model's `generation_config.json`; `end_id` is
     the one that the template writes. `control` maps control token ids to their strings. Raises UserError if the
     template changes more of a content than the white space around it, or if a content could pass for the start of a
     turn.
@@ -69,9 +70,9 @@ class ChatFormat:
         self._longest_first = sorted(filter(None, self.control.values()), key=len, reverse=True)
         self._thoughts = {token: string for token, string in self.control.items() if THOUGHT.fullmatch(string)}
         self._cached = lru_cache(maxsize=CACHED_TEXTS)(lambda text: self._ids(self.without_headers(whole_text(text))))
-        self._template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
+        self.template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
         self._headers = _header_pattern(self._plain_headers())
-        between = self.frames(("user", "assistant", "user"))[2]
+        between = self.template(("user", "assistant", "user")).ids[2]
         if not between or between[0] not in self.control:
             raise UserError(
                 f"{self._name}: the chat template does not end the assistant's turn with a control token; use an "
@@ -80,13 +81,12 @@ class ChatFormat:
         self.end_id = between[0]
         eos = tokenizer.eos_token_id
         own = {self.end_id} if eos is None else {self.end_id, int(eos)}
-        self.stop_ids = own | (generation_stops(self._name) if self._name else frozenset())
+        self.stop_ids = own | generation_stops(self._name)
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Prompt ids of a conversation up to the header of the reply. `tools` are JSON Schemas of functions."""
-        template = self._template(
-            tuple(message["role"] for message in messages), json.dumps(list(tools)) if tools else ""
-        )
+        roles = tuple(message["role"] for message in messages)
+        template = self.template(roles, json.dumps(list(tools)) if tools else "")
         opening, *parts = template.ids
         ids = list(opening)
         for message, part, trim in zip(messages, parts, template.trims, strict=True):
@@ -94,27 +94,20 @@ class ChatFormat:
             ids += part
         return ids
 
-    def frames(self, roles: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Ids that the template prints before, between and after the contents of a conversation."""
-        return self._template(tuple(roles)).ids
-
-    def trims(self, roles: Sequence[str]) -> tuple[tuple[bool, bool], ...]:
-        """Whether the template trims the left and the right of each content of a conversation."""
-        return self._template(tuple(roles)).trims
-
     def next_turn(self, content: str, *, ended: bool) -> list[int]:
         """Ids to append after a reply: its end (unless a stop token `ended` it), a user turn, and a header."""
         return self.next_turns([content], ended=ended, role="user")
 
-    def next_turns(self, contents: Sequence[str], *, ended: bool, role: str) -> list[int]:
-        """`next_turn` with several contents, each in a turn of `role`, such as the results of several tool calls."""
-        template = self._template(("user", "assistant", *[role] * len(contents)))
+    def next_turns(self, contents: Sequence[str], *, ended: bool, role: str | Sequence[str]) -> list[int]:
+        """`next_turn` with several contents, such as results of tool calls. `role`: of all turns, or of each."""
+        roles = [role] * len(contents) if isinstance(role, str) else role
+        template = self.template(("user", "assistant", *roles))
         _, _, between, *parts = template.ids
         if between[0] != self.end_id:
             raise UserError(f"{self._name}: the chat template has no turns of the role {role!r}")
         ids = list(between[1:] if ended else between)
-        for content, part, trim in zip(contents, parts, template.trims[2:], strict=True):
-            ids += self.content_ids(role, _trimmed(content, trim))
+        for turn, content, part, trim in zip(roles, contents, parts, template.trims[2:], strict=True):
+            ids += self.content_ids(turn, _trimmed(content, trim))
             ids += part
         return ids
 

@@ -41,7 +41,7 @@ class OwnEngine(Protocol):
 def make_generator(
     config: GeneratorConfig, *, model: Path | str, seed: int, training: bool = True
 ) -> tuple[Generator, PreTrainedTokenizerBase]:
-    """The engine of `config.backend` over `model` (a folder or hub id), and that model's tokenizer.
+    """The engine of `config.backend` over the folder `model`, and that model's tokenizer.
 
     `training` means that replies may train; a server that leaves out data that training needs is refused. Raises
     UserError if the model or the backend's package is missing. Must not be called in an event loop.

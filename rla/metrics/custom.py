@@ -14,6 +14,7 @@ The class has any of these members:
 | `named(row) -> dict[str, float]`: numbers of an evaluation by a short name, such as `pass@8` | trackers and ablations |
 | `joined(found) -> dict[str, float]`: the figures of several services (`rla.envs.protocols.Measured`) that are not simply their sum | rollout, evaluate, report |
 | `told(figures) -> str`: one line about joined figures, empty if none is known | rollout, evaluate |
+| `tracked(run, config, iteration, tracker) -> dict[str, Any]`: values of an iteration by tag, such as tables of W&B or trackio; `tracker`: its name | trackers |
 | `tables(summary) -> Sequence[rla.report.tables.Table]`: those without rows are left out | report |
 | `sections(summary) -> Sequence[rla.report.render.Section]`: those without a body are left out | report: `report.html` |
 | `accompany(plan, run, config, say) -> Callable[[str, list[str]], None]`: called before `rla run` begins; the function gets the name of each stage that has run and of those that follow, and an empty name once the report is printed | `rla run` |

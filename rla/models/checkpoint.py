@@ -19,7 +19,7 @@ With LoRA, `model/base.json` names the base, whose weights are stored once for t
 (`generator.lora: adapter`). Any other model is its own base and has no adapter.
 
 A checkpoint is written to a temporary folder and renamed, so it exists completely or not at all. A plain Hugging Face
-folder (or hub id) can be used as a checkpoint: it is the start of a run, and its own weights are the reference. Its
+folder can be used as a checkpoint: it is the start of a run, and its own weights are the reference. Its
 files must be regular files of plausible size. One of `rla init-model` records sizes and digests in `.origin.json` (of
 the linked files if it consists of links); any other plain folder is read unchecked.
 """
@@ -162,7 +162,7 @@ class AdapterBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The folder (or hub id) of a model's base, the files with the base's weights, and the adapter if there is one."""
+    """The folder of a model's base, the files with the base's weights, and the adapter if there is one."""
 
     base: Path | str
     weights: tuple[Path, ...]
@@ -192,14 +192,14 @@ def write_base(model: Path, base: AdapterBase, *, place: Path, adapter: Path) ->
 
 
 def parts_of(model: Path | str) -> Parts:
-    """The parts of a checkpoint's `model/` folder, or of a plain folder or hub id, without reading the base's weights.
+    """The parts of a checkpoint's `model/` folder, or of a plain folder, without reading the base's weights.
 
     Raises UserError if an adapter's files or its base are missing.
     """
     folder = Path(model)
     base = base_of(folder)
     if base is None:
-        return Parts(base=model, weights=tuple(sorted(folder.glob("*.safetensors"))) if folder.is_dir() else ())
+        return Parts(base=model, weights=tuple(sorted(folder.glob("*.safetensors"))))
     for name in base.files:
         if not (base.folder / name).is_file():
             raise UserError(f"{base.folder / name}: missing; {folder.parent} {OVER}")

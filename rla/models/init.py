@@ -26,7 +26,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import ORIGIN, base_of, verify_model
-from rla.models.load import hub_snapshot, write_merged
+from rla.models.load import configured_model, write_merged
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.manifest import KEY, PARAMETERS, read_json, read_records, record_files, sealed, unlike_text
 
@@ -118,14 +118,7 @@ def adopt(source: str, folder: Path, *, key: str) -> None:
 
     Raises UserError that names `key`, the parameter with the value `source`.
     """
-    found = Path(source).expanduser()
-    if not found.is_dir():
-        if source.startswith((".", "/", "~", "models/")) or source.count("/") > 1:
-            raise UserError(
-                f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id, or make the folder "
-                "first (docs/guide/install.md)"
-            )
-        found = hub_snapshot(source, key=key)
+    found = configured_model(source, key=key)
     if not (found / "config.json").is_file():
         raise UserError(f"{key}: {source} has no config.json; give a Hugging Face model folder or a hub id")
     if base_of(found) is not None:

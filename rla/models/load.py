@@ -1,4 +1,4 @@
-"""Load a causal language model or a tokenizer from a Hugging Face folder, or from the hub by its id.
+"""Load a causal language model or a tokenizer from a Hugging Face folder. `configured_model` fetches one from the hub.
 
 A missing file is a UserError that names the folder and the remedy, in place of a library's stack trace.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,24 +38,22 @@ if TYPE_CHECKING:
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 WEIGHT_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*")
 GENERATION = "generation_config.json"
-PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # files of a hub repository that loading needs
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+PATTERNS = ("*.json", "*.txt", "*.jinja", "*.model")  # files of a hub repository that loading needs, and weights
 GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Raises UserError if there is none or it has no chat template."""
+    """The tokenizer of a folder. Raises UserError if there is none or it has no chat template."""
     folder = folder_of(source)
-    if folder is not None and not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise UserError(f"{folder}: no tokenizer files; save the tokenizer beside the weights")
     with loadable(source):
-        settings: Any = {} if folder is None else model_json(folder, "tokenizer_config.json")
-        generic = settings.get("tokenizer_class") in GENERIC_TOKENIZERS
-        if folder is not None and generic and (folder / "tokenizer.json").is_file():
+        generic = model_json(folder, "tokenizer_config.json").get("tokenizer_class") in GENERIC_TOKENIZERS
+        if generic and (folder / "tokenizer.json").is_file():
             from transformers import PreTrainedTokenizerFast as loads  # the imports of AutoTokenizer take 7 s
         else:
             from transformers import AutoTokenizer as loads
-        tokenizer: Any = loads.from_pretrained(str(folder or source), trust_remote_code=False)
+        tokenizer: Any = loads.from_pretrained(str(folder), trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UserError(
             f"{source}: the tokenizer has no chat template; use an instruct model or add chat_template.jinja"
@@ -76,32 +73,31 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     disable_progress_bar()  # a bar per load would flood the log of a stage
 
     folder = folder_of(source)
-    parts = parts_of(folder or source)
+    parts = parts_of(folder)
     if parts.adapter is not None:
         whole = load_model(parts.base, dtype=dtype, device=device)
         with loadable(source):
             add_adapter(whole, parts.adapter)
         return whole
-    if folder is not None:
-        if not (folder / "config.json").is_file():
-            raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
-        if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
-            raise UserError(f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again")
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: no config.json; this is not a Hugging Face model folder")
+    if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
+        raise UserError(f"{folder}: no weights (*.safetensors); copy them into the folder or train the model again")
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     with loadable(source):
-        loads = _loading_class(_config_of(folder or source))
-        model: Any = loads.from_pretrained(str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False)
+        loads = _loading_class(_config_of(folder))
+        model: Any = loads.from_pretrained(str(folder), dtype=getattr(torch, dtype), trust_remote_code=False)
     return cast("PreTrainedModel", model.to(device).eval())
 
 
 def hollow_model(folder: Path | str) -> PreTrainedModel:
-    """The model of a folder or hub id in evaluation mode, its fp32 parameters on the meta device, its buffers real."""
+    """The model of a folder in evaluation mode, its fp32 parameters on the meta device, its buffers real."""
     import torch
     from accelerate import init_empty_weights
 
     with loadable(folder):
-        config = _config_of(folder)
+        config = _config_of(folder_of(folder))
     with loadable(folder), init_empty_weights(include_buffers=False):
         model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
@@ -116,16 +112,22 @@ def merged_folder(model: Path | str, *, dtype: str) -> Iterator[Path | str]:
         yield model
         return
     with TemporaryDirectory(prefix="rla-merged-") as name:
-        write_merged(Path(model), Path(name), dtype=dtype)
+        write_merged(model, Path(name), dtype=dtype)
         yield Path(name)
 
 
-def write_merged(model: Path, folder: Path, *, dtype: str) -> None:
-    """Fill an empty folder with the model, base and adapter merged, weights as `dtype`."""
-    for file in model.iterdir():
-        if file.is_file() and file.name != BASE and not file.name.startswith(".") and not has_weights(file.name):
-            shutil.copy(file, folder / file.name)
+def write_merged(model: Path | str, folder: Path, *, dtype: str) -> None:
+    """Fill a folder, which may not exist yet, with the model, base and adapter merged, weights as `dtype`."""
+    copy_without_weights(model, folder)
     load_model(model, dtype=dtype).save_pretrained(folder)
+
+
+def copy_without_weights(model: Path | str, folder: Path) -> None:
+    """Copy tokenizer, configuration and templates to a folder, byte for byte."""
+    folder.mkdir(exist_ok=True)
+    for file in Path(model).iterdir():
+        if file.is_file() and not file.name.startswith(".") and not has_weights(file.name) and file.name != BASE:
+            shutil.copy(file, folder / file.name)
 
 
 @contextmanager
@@ -163,7 +165,7 @@ def _loading_class(config: Any) -> Any:
 
 
 def load_weights(model: PreTrainedModel, source: str | Path) -> None:
-    """Copy the weights of a folder (or hub id) into a live model of the same architecture, dtype and device kept.
+    """Copy the weights of a folder into a live model of the same architecture, dtype and device kept.
 
     Raises UserError if the weights have another shape; the model's own are then partly overwritten.
     """
@@ -179,10 +181,10 @@ def load_weights(model: PreTrainedModel, source: str | Path) -> None:
 
 
 def generation_stops(source: str) -> frozenset[int]:
-    """The tokens that end a reply by `generation_config.json` of a model folder or hub id, often more than the
-    tokenizer's own. Raises UserError if the file is damaged.
+    """The tokens that end a reply by `generation_config.json` of a model folder, often more than the tokenizer's own.
+    Empty for a tokenizer that was not loaded from a folder. Raises UserError if the file is damaged.
     """
-    if not Path(source).is_dir() and not HUB_ID.fullmatch(source):
+    if not source or not Path(source).is_dir():
         return frozenset()
     found = model_json(source, GENERATION).get("eos_token_id")
     stops = found if isinstance(found, list) else [] if found is None else [found]
@@ -193,13 +195,23 @@ def generation_stops(source: str) -> frozenset[int]:
     )
 
 
-def hub_snapshot(source: str, *, key: str) -> Path:
-    """The local snapshot of a hub model."""
+def configured_model(source: str, *, key: str, weights: bool = True) -> Path:
+    """The folder of a model that the parameter `key` names: a local folder, or the snapshot of a hub model, which is
+    fetched first, with or without its `weights`. Raises UserError.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if source.startswith((".", "/", "~", "models/")) or source.count("/") > 1:
+        raise UserError(
+            f"{key}: {source} is not a folder; give a Hugging Face model folder or a hub id, or make the folder first "
+            "(docs/guide/install.md)"
+        )
     try:
-        return Path(snapshot_download(source, allow_patterns=PATTERNS))
+        return Path(snapshot_download(source, allow_patterns=[*PATTERNS, *(["*.safetensors"] if weights else [])]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
             f"{key}: {source} is neither a folder nor a hub model that can be fetched "
@@ -214,24 +226,15 @@ def base_under(model: Path | str) -> AdapterBase:
     base = base_of(model)
     if base is not None:
         return base
-    folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), key="the base of an adapter")
+    folder = Path(model)
     records = model_records(folder) or record_files(folder)
     return AdapterBase(folder=folder, files={name: one for name, one in records.items() if has_weights(name)})
 
 
 def model_json(source: str | Path, name: str) -> dict[str, Any]:
-    """A JSON file of a model folder or hub id, which is fetched if necessary; empty if there is none.
-
-    Raises UserError if it is not a JSON object.
-    """
-    folder = folder_of(source)
-    if folder is None:
-        from transformers.utils import cached_file
-
-        optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-        fetched = cached_file(str(source), name, **optional)
-    file = folder / name if folder is not None else None if fetched is None else Path(fetched)
-    if file is None or not file.is_file():
+    """A JSON file of a model folder; empty if there is none. Raises UserError if it is not a JSON object."""
+    file = folder_of(source) / name
+    if not file.is_file():
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -242,20 +245,17 @@ def model_json(source: str | Path, name: str) -> dict[str, Any]:
     return content
 
 
-def folder_of(source: str | Path) -> Path | None:
-    """The local folder of `source`, or None for a hub id. Raises UserError for a path that does not exist."""
+def folder_of(source: str | Path) -> Path:
+    """The model folder, checked. Raises UserError if it does not exist."""
     path = Path(source).expanduser()
-    if path.is_dir():
-        check_model_folder(path)
-        return path
-    looks_local = isinstance(source, Path) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1
-    if looks_local:
+    if not path.is_dir():
         raise UserError(f"{path}: no such model folder; run {making_call(path)} or correct the path")
-    return None
+    check_model_folder(path)
+    return path
 
 
 def tokenizer_fingerprint(folder: Path) -> str | None:
-    """16 hex digits; None for a folder without tokenizer.json and for a hub id, which is never fetched.
+    """16 hex digits; None for a folder without tokenizer.json.
 
     Raises UserError for a file that is not a tokenizer's.
     """

@@ -135,7 +135,7 @@ def rope_positions(length: int, grids: Sequence[tuple[int, tuple[int, int]]]) ->
 
 
 def load_vision(model: Path | str) -> VisionFormat | None:
-    """The image format of a model folder or hub id; None for a text-only model.
+    """The image format of a model folder; None for a text-only model.
 
     Raises UserError for a vision-language model of another type, and if its image processor is missing.
     """
@@ -180,12 +180,6 @@ def vision_for(env: object, config: Config, model: Path | str) -> VisionFormat |
             "model.architecture, or name a vision-language model in model.policy and model.reward"
         )
     return found
-
-
-def banned_tokens(model: Path | str) -> tuple[int, ...]:
-    """The ids that replies of a model must not contain: the image tokens of a vision-language model."""
-    vision = load_vision(model)
-    return () if vision is None else vision.banned
 
 
 class PixelMaker:
@@ -275,20 +269,20 @@ class PictureChat:
 
     def first(self, messages: Sequence[PictureMessage]) -> PromptTokens:
         """A conversation up to the header of the assistant's reply. Raises ValueError if an image is broken."""
-        roles = [message.role for message in messages]
-        opening, *frames = self._chat.frames(roles)
+        template = self._chat.template(tuple(message.role for message in messages))
+        opening, *frames = template.ids
         ids, images = list(opening), list[PlacedImage]()
-        for message, frame, trim in zip(messages, frames, self._chat.trims(roles), strict=True):
+        for message, frame, trim in zip(messages, frames, template.trims, strict=True):
             self._add(ids, images, message.role, _trimmed(message.parts, trim))
             ids += frame
         return PromptTokens(ids=ids, images=tuple(images), turns=tuple(messages))
 
     def next_turn(self, parts: Sequence[str | Picture], *, ended: bool) -> PromptTokens:
         """The ids that follow a reply, as in `ChatFormat.next_turn`."""
-        roles = ("user", "assistant", "user")
-        _, _, between, closing = self._chat.frames(roles)
+        template = self._chat.template(("user", "assistant", "user"))
+        _, _, between, closing = template.ids
         ids, images = list(between[1:] if ended else between), list[PlacedImage]()
-        self._add(ids, images, "user", _trimmed(parts, self._chat.trims(roles)[-1]))
+        self._add(ids, images, "user", _trimmed(parts, template.trims[-1]))
         return PromptTokens(ids=[*ids, *closing], images=tuple(images))
 
     def _add(self, ids: list[int], images: list[PlacedImage], role: str, parts: Sequence[str | Picture]) -> None:

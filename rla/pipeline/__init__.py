@@ -8,6 +8,7 @@ Packages implement some options with functions in the entry-point group `rla.opt
 | option | used by | arguments | returns |
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
+| `judge.server` | score-steps, evaluate | the `JudgeConfig` | a `rla.rollouts.scores.Replier` |
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
 | `warm_start.conversations` | warm-start | `StageContext` | files, function |
 
@@ -60,7 +61,7 @@ class StageSpec:
 
 
 class Progress(Protocol):
-    """A bar on a terminal, plain lines elsewhere. The command line opens and closes it."""
+    """One line that a terminal redraws, lines elsewhere. The command line opens and closes it."""
 
     def start(self, description: str, total: int) -> None: ...
 

@@ -19,7 +19,6 @@ marker is written first, so a removal that is killed leaves a part that nobody r
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,13 @@ from typing import Any
 from rla.config import Config
 from rla.config.load import read_yaml
 from rla.config.sections import CheckpointsConfig
-from rla.errors import UserError
 from rla.models.checkpoint import PARTS, PRUNED, STATE, pruned_parts
-from rla.pipeline.plan import evaluations_of
-from rla.store.atomic import write_json
+from rla.pipeline.plan import PLAN, evaluations_of
+from rla.store.atomic import remove_folder, write_json
 from rla.store.layout import artifact, further_splits
 from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json
 
 RECORD = "checkpoint.json"
-PLAN = Path("iterations.yaml")
 # Artifacts of an iteration with the inputs that they must have been made from. Any other change of the iteration
 # changes its trajectories or its scores, and thus one of these.
 MADE_FROM = {
@@ -151,13 +148,9 @@ def _prune(checkpoint: Path, parts: tuple[str, ...]) -> None:
     """Mark the parts as pruned, then remove their folders."""
     gone = pruned_parts(checkpoint).union(parts)
     write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
-    try:
-        for part in parts:
-            if (checkpoint / part).exists():
-                shutil.rmtree(checkpoint / part)
-    except OSError as error:
-        said = f"{error.filename}: cannot be removed ({error.strerror or error})"
-        raise UserError(f"{said}; mend that and call the stage again") from None
+    for part in parts:
+        if (checkpoint / part).exists():
+            remove_folder(checkpoint / part)
 
 
 def planned_evaluations(plan: Path, run: Path) -> set[int]:

@@ -47,7 +47,7 @@ from rla.store.manifest import STARTED, check_run_version, read_run_config, run_
 from rla.text import counted
 
 GROUP = "rla.pipelines"
-RUNS = Path("runs")
+RUNS, PLAN = Path("runs"), Path("iterations.yaml")
 SHOWN = 10  # runs in an error
 SMALL = "params.yaml"  # the packaged small run, of ALFWorld
 SMALL_RUN = "alfworld-tiny"
@@ -175,7 +175,7 @@ def _suffix(params: Path, overrides: Sequence[str], config: Config) -> str:
     If they do not fit into `LONGEST` characters, the suffix is cut and ends with a digest of all. The values are taken
     from `config`, which has the overrides.
     """
-    known, own = flattened(effective_parameters(config)), read_yaml(params, remedy="give --params a file") or {}
+    known, own = flattened(effective_parameters(config)), _content(params)
     keys = {text.partition("=")[0] for text in overrides}
     chosen = {key: value for key, value in known.items() if any(f"{key}.".startswith(f"{each}.") for each in keys)}
     changed = {key: value for key, value in sorted(chosen.items()) if _value(own, key) != value}
@@ -286,10 +286,7 @@ def document(plan: Plan, found: dict[str, Any], *, taught: bool = False) -> dict
     earlier = [number for number in evaluations_of(found) if number <= plan.iterations and found.get("run") == run]
     every = range(0, plan.iterations + 1, plan.evaluate_every) if plan.evaluate_every else ()
     loop = {
-        str(number): {
-            "prev": number - 1,
-            "tasks": f"{number - 1}/candidates" if number > 1 else "0/pool",
-        }
+        str(number): {"prev": number - 1, "tasks": f"{number - 1}/candidates" if number > 1 else "0/pool"}
         for number in range(1, plan.iterations + 1)
     }
     words = ["--run", run, "--params", str(plan.params)]
@@ -352,25 +349,18 @@ def _refuse_outside(run: Path, project: Path) -> None:
             )
 
 
-def _named_plan(plan: Plan) -> tuple[Plan, Config]:
-    """The plan with its suffix, and its parameters. Raises UserError."""
-    if not plan.params.is_file():
-        raise UserError(f"{plan.params}: no such file; give --params a file such as params.yaml")
-    seed = [] if plan.seed is None else [f"seed={plan.seed}"]
-    config = load_config(plan.params, [*plan.overrides, *seed])
-    others = [text for text in plan.overrides if text.partition("=")[0] != "seed"]
-    if len(others) < len(plan.overrides):  # `--set seed=N` is `--seed N`
-        plan = replace(plan, seed=config.seed, overrides=others)
-    return replace(plan, suffix=_suffix(plan.params, plan.overrides, config)), config
-
-
 def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> tuple[str, Path, Config]:
     """Write the file if its content changes. Returns a line about it, the run's folder, and its parameters. `stages`:
     all that make outputs of a run.
 
     Raises UserError if parameters are missing, or if the run is outside of the project or made with other parameters.
     """
-    plan, config = _named_plan(plan)
+    seed = [] if plan.seed is None else [f"seed={plan.seed}"]
+    config = load_config(plan.params, [*plan.overrides, *seed])
+    others = [text for text in plan.overrides if text.partition("=")[0] != "seed"]
+    if len(others) < len(plan.overrides):  # `--set seed=N` is `--seed N`
+        plan = replace(plan, seed=config.seed, overrides=others)
+    plan = replace(plan, suffix=_suffix(plan.params, plan.overrides, config))
     folder = run_folder(plan)
     if out.with_name("dvc.yaml").is_file():
         _refuse_outside(folder, out.parent)

@@ -10,7 +10,6 @@ run pays for that import once. After each stage its outputs go into `dvc.lock`, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import logging
 import os
@@ -20,7 +19,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from multiprocessing import forkserver, get_context, parent_process
 from pathlib import Path
@@ -31,15 +30,14 @@ from configobj import ConfigObj, ConfigObjError
 
 from rla.config.load import read_yaml
 from rla.errors import UserError
-from rla.processes import end_at_once, end_with_parent, end_with_stdin, exit_text
+from rla.pipeline.plan import PLAN
+from rla.processes import BRIEF, LOOP, end_at_once, end_with_parent, end_with_stdin, exit_text
 from rla.store.atomic import write_text
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
-PIPELINE, LOCK, PLAN = Path("dvc.yaml"), Path("dvc.lock"), Path("iterations.yaml")
-LOOP = "RLA_LOOP"  # environment variable of a stage in a loop: how many iterations the loop has
-BRIEF = "RLA_BRIEF"  # environment variable of a stage that prints one line only
+PIPELINE, LOCK = Path("dvc.yaml"), Path("dvc.lock")
 PATIENCE = 60.0  # seconds in which a stage may save its progress after an interrupt
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A child inherits only the thread that forks, and no context of a GPU. numpy and pyarrow start threads when they are
@@ -52,7 +50,7 @@ FORKABLE = {
 }
 # pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
-    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.progress", "rich.table"),
+    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.table"),
     *("torch", "transformers.models.qwen3.modeling_qwen3", "tensorboard.plugins.text.summary_v2"),
     *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
     *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.tracking", "rla.training.loop", "rla.training.stage"),
@@ -202,25 +200,6 @@ def main() -> None:
 
 SITE_CACHE = ".dvc/tmp/site-cache"
 GIT_IGNORED = "/config.local\n/tmp\n/cache\n"  # as DVC writes it when it opens a project inside of git
-
-
-@contextlib.contextmanager
-def one_run(pipeline: Path) -> Iterator[None]:
-    """Lock the loop of this dvc.yaml until the block ends, because a second plan would replace the iterations.yaml of
-    the first. Raises UserError if another process holds the lock.
-    """
-    writable = os.access(pipeline, os.W_OK)  # NFS locks only files that are open for writing
-    with pipeline.open("r+b" if writable else "rb") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{pipeline}: another `rla run` is turning this loop; wait for its end, or turn yours in a folder of "
-                "its own (rla init FOLDER)"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
 
 
 def ready_dvc(folder: Path) -> None:

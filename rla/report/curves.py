@@ -6,12 +6,13 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from rla.config import Config
 from rla.errors import UserError
-from rla.metrics.custom import brought_numbers, followed_figures
+from rla.metrics.custom import brought, brought_numbers, followed_figures
 from rla.report.collect import Row, RunSummary, evaluation_rows, iteration_row, seconds_of, titled_splits
 from rla.report.tables import LOOP, edit_counts
 from rla.store.layout import artifact, further_splits, numbered_folders
@@ -64,15 +65,16 @@ TAGS = {
 }
 
 
-def run_points(run: Path) -> list[CurvePoint]:
-    """A point for each iteration, for each evaluation, and for each iteration whose stages are all timed. Raises
-    UserError for a file that is not JSON.
+def run_points(run: Path, config: Config | None = None) -> list[CurvePoint]:
+    """A point for each iteration, with the tables of packages if `config` is given, for each evaluation, and for each
+    iteration whose stages are all timed. Raises UserError for a file that is not JSON.
     """
     points, followed = [], {figure.tag: figure.key for figure in followed_figures() if figure.tag}
 
-    def add(kind: str, iteration: int, values: Mapping[str, Any]) -> None:
+    def add(kind: str, at: int, values: Mapping[str, Any]) -> None:
         known = {tag: float(value) for tag, value in values.items() if value is not None}
-        points.append(CurvePoint(kind=kind, iteration=iteration, values=known))
+        more = [partial(one.tracked, run, config, at) for one in brought("tracked") if config and kind == "iteration"]
+        points.append(CurvePoint(kind=kind, iteration=at, values=known, tables=more))
 
     for number in numbered_folders(run):
         if number > 0 and artifact(run, "metrics", number).exists():

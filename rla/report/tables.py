@@ -11,7 +11,8 @@ import polars as pl
 
 from rla.adaptation.drafting import Tally, added
 from rla.config import resolved
-from rla.config.schema import Absent, parameter_differences, shown_key, shown_value
+from rla.config.schema import ABSENT as NOT_THERE
+from rla.config.schema import parameter_differences, shown_key, shown_value
 from rla.envs.registry import default_config
 from rla.metrics.custom import brought
 from rla.metrics.guards import warned
@@ -272,9 +273,9 @@ def parameters_tables(run: Path) -> list[Table]:
         return []
     recorded = read_run_config(run)
     rows = [
-        (shown_key(key), shown_value(value), ABSENT if default is Absent.ABSENT else shown_value(default))
+        (shown_key(key), shown_value(value), ABSENT if default is NOT_THERE else shown_value(default))
         for key, (default, value) in parameter_differences(resolved(default_config(recorded)), recorded).items()
-        if value is not Absent.ABSENT
+        if value is not NOT_THERE
     ]
     return [
         Table(

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla.agents import demonstrated_steps
 from rla.config import Config
 from rla.envs.protocols import Demonstrates, Judged, Labels, LabelsSeen, Probes, RewardRule
 from rla.envs.registry import environment
@@ -37,7 +38,7 @@ from rla.store.atomic import lock_outputs, write_json
 from rla.store.layout import artifact, held_out_root
 from rla.store.manifest import is_complete
 from rla.store.reading import read_rows, read_tasks
-from rla.store.records import Step, StopReason, Task, Trajectory, content_id
+from rla.store.records import StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter
 
 ONE_SPLIT = ("tasks", "out", "metrics")  # options that name a folder of one split
@@ -166,21 +167,6 @@ def _scripted_episode(config: Config, chosen: Demonstrates, task: Task, number: 
     share = RANDOM_SHARES[number % len(RANDOM_SHARES)]
     seed = derive(config.seed, "frozen probe", task.task_id)
     shown = chosen.demonstrate(task, config, seed=seed, random_share=share)
-    prompt = environment(config.env.name).policy_prompt(config)
-    steps = [
-        Step(
-            observation=observation,
-            commands=commands,
-            reply=prompt.render(action, commands),
-            action=action,
-            valid=True,
-            truncated=False,
-            segment=0,
-            start=0,
-            end=0,
-        )
-        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
-    ]
     return Trajectory(
         trajectory_id=content_id(task.task_id, "frozen probe"),
         task_id=task.task_id,
@@ -194,7 +180,7 @@ def _scripted_episode(config: Config, chosen: Demonstrates, task: Task, number: 
         instruction=task.instruction,
         kind=task.kind,
         policy=f"scripted, {share:.0%} of the actions at random",
-        steps=steps,
+        steps=demonstrated_steps(shown, environment(config.env.name).policy_prompt(config)),
         segments=[],
         images=distinct_images(shown.images),
         final_observation=shown.final_observation,

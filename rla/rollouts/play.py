@@ -20,6 +20,7 @@ from rla.config.sections import EnvConfig, PolicyConfig
 from rla.envs.observation import (
     AwaitedEnvironment,
     Concludes,
+    Converses,
     Environment,
     EnvironmentFailure,
     Observation,
@@ -109,7 +110,13 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         """The observation that a method of the environment returns, at once or later."""
         with environment_code(named):
             found: Observation = await settled(call(*arguments))
-            seen.append(_with_readable_images(found, shared.vision))
+            if (vision := shared.vision) is not None:
+                try:
+                    for png in found.images:
+                        vision.grid(png)
+                except ValueError as error:
+                    raise EnvironmentFailure(f"a picture of the environment: {error}") from None
+            seen.append(found)
             return found
 
     def won() -> bool:
@@ -121,8 +128,7 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         observation = await observe(env.reset)
         for index in range(shared.env.max_steps):
             commands = offered(observation.commands, shared.env.omit_commands)
-            results = [result.text for result in observation.results]
-            prompt_ids, trie = agent.prompt(observation.text, commands, results, observation.images)
+            prompt_ids, trie = agent.prompt(observation, commands)
             room = agent.room(shared.generator.context)
             if room is None:
                 stop = StopReason.CONTEXT
@@ -135,11 +141,13 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
                 session=session,
                 allowed=trie,
                 top_p=shared.top_p,
-                images=tuple(agent.dialogue[-1].images),
-                turns=agent.dialogue[-1].turns,
+                images=tuple(agent.segment.images),
+                turns=agent.segment.turns,
             )
             (completion,) = await replies_to(shared.generator, request)
             steps.append(agent.read(completion, observation.text, commands))
+            if isinstance(env, Converses):
+                env.replied(steps[-1])
             observation = await observe(env.step, steps[-1].action)
             if not observation.understood:
                 steps[-1] = replace(steps[-1], valid=False)
@@ -182,17 +190,6 @@ async def play(episode: Episode, shared: Rollouts, tries: CommandTries) -> Traje
         calls=calls if isinstance(shared.prompt, ToolPrompt) else None,
         image_spans=agent.image_spans(),
     )
-
-
-def _with_readable_images(observation: Observation, vision: VisionFormat | None) -> Observation:
-    """The observation unchanged. Raises EnvironmentFailure if the model cannot be shown an image."""
-    if vision is not None:
-        try:
-            for png in observation.images:
-                vision.grid(png)
-        except ValueError as error:
-            raise EnvironmentFailure(f"a picture of the environment: {error}") from None
-    return observation
 
 
 async def play_groups(

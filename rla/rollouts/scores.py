@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from rla.agents import judged_with_pictures, views
 from rla.config import Config
@@ -30,10 +30,10 @@ from rla.llm.base import Completion, FinishReason, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat, Message, reply_text
 from rla.models.checkpoint import model_folder
 from rla.models.load import tokenizer_fingerprint
-from rla.pictures.prompts import PictureMessage, parts_message, shows_images
+from rla.pictures.prompts import PictureMessage, shows_images
 from rla.pictures.shard import images_folder, refuse_other_images, screens_of, with_pngs
 from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, vision_for
-from rla.pipeline import StageContext
+from rla.pipeline import StageContext, implementation
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.rollouts.play import run_groups
@@ -43,9 +43,6 @@ from rla.store.records import Judgement, StepScore, StopReason, Task, columns
 from rla.store.shards import ShardWriter
 from rla.text import after_thinking
 
-if TYPE_CHECKING:
-    from rla.llm.chat_server import ChatServer
-
 PLAYED = ("task_id", "trajectory_id", "steps.list.element.valid")
 COLUMNS = ("task_id", "trajectory_id", "instruction", "steps", "final_observation", "stop_reason", "screens")
 FAILED = "failed"  # count of the replies that a chat server has not given; no other shard has it
@@ -53,6 +50,23 @@ FAILED = "failed"  # count of the replies that a chat server has not given; no o
 Row = Mapping[str, Any]
 Finished = Callable[[int, list[StepScore]], None]
 log = logging.getLogger(__name__)
+
+
+class Replier(Protocol):
+    """Asks a judge. `judge.server` in `rla.options` makes the replier of a chat server from a `JudgeConfig`."""
+
+    async def reply(
+        self, messages: Sequence[Message | PictureMessage], *, seed: int, session: str | None = None
+    ) -> tuple[PromptTokens, list[Judgement]]:
+        """The prompt and `judge.votes` judgements without a score; fewer, or none, if replies are missing.
+
+        `session` names prompts that grow from each other. Ids of a prompt that are unknown are left empty.
+        """
+        ...
+
+    def release(self, session: str) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +84,7 @@ class EngineReplier:
     async def reply(
         self, messages: Sequence[Message | PictureMessage], *, seed: int, session: str | None = None
     ) -> tuple[PromptTokens, list[Judgement]]:
-        """The prompt and `judge.votes` judgements without a score: none if the prompt does not fit, or the engine's
-        replies are unusable. `session` names prompts that grow from each other.
-        """
+        """No judgement if the prompt does not fit, or the engine's replies are unusable."""
         if self.vision is not None and isinstance(messages[0], PictureMessage):
             prompt = PictureChat(self.chat, self.vision).first(cast(Sequence[PictureMessage], messages))
         else:
@@ -104,39 +116,6 @@ class EngineReplier:
         self.generator.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerReplier:
-    """Replies of a chat server: text alone, possibly fewer than `judge.votes`. The ids of prompts are unknown, so they
-    are empty. Pictures are sent as parts of messages.
-    """
-
-    server: ChatServer
-    config: JudgeConfig
-
-    async def reply(
-        self, messages: Sequence[Message | PictureMessage], *, seed: int, session: str | None = None
-    ) -> tuple[PromptTokens, list[Judgement]]:
-        replies = await self.server.replies(
-            [parts_message(message) if isinstance(message, PictureMessage) else message for message in messages],
-            samples=self.config.votes,
-            seed=seed,
-            temperature=self.config.temperature,
-            max_tokens=self.config.max_tokens,
-        )
-        none: dict[str, Any] = {"token_ids": [], "logprobs": [], "allowed": []}
-        found = [Judgement(score=None, text=one.text, truncated=one.truncated, **none) for one in replies]
-        return PromptTokens(ids=[]), found
-
-    def release(self, session: str) -> None:
-        """Does nothing: nothing is kept by session."""
-
-    def close(self) -> None:
-        """Does nothing: connections end with the event loop."""
-
-
-Replier = EngineReplier | ServerReplier
-
-
 def reply_trie(chat: ChatFormat, prompt: JudgePrompt, config: JudgeConfig) -> TokenTrie | None:
     """The trie of the prompt's replies with `decoding: admissible`, else None."""
     if config.decoding == "free":
@@ -150,9 +129,8 @@ def _make_replier(config: Config, rm: Path | None, prompt: JudgePrompt | None) -
     `prompt`: of judgements of steps, whose replies may be restricted and whose prompts may have pictures.
     """
     if rm is None:
-        from rla.llm.chat_server import ChatServer
-
-        return ServerReplier(server=ChatServer(config.judge.server), config=config.judge)
+        replier: Replier = implementation("judge.server")(config.judge)
+        return replier
     from rla.llm.factory import make_generator
 
     generator, tokenizer = make_generator(config.generator, model=model_folder(rm), seed=config.seed)

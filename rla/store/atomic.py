@@ -269,26 +269,13 @@ def _remove_lock(path: Path, descriptor: int, *, shared: bool) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder that is renamed to `folder` when the block ends, and removed if it fails.
-
-    Raises UserError if `folder` exists, or another call is making it.
-    """
-    with lock_outputs([folder]), building(folder) as partial:
-        if folder.exists():
-            raise UserError(f"{folder} exists already: remove it or name another folder")
-        yield partial
-        partial.rename(folder)
-
-
-@contextmanager
 def building(folder: Path) -> Iterator[Path]:
     """An empty folder next to `folder`, removed when the block ends unless the block has renamed it. This call, or the
     call that started it, holds the lock of `folder`.
     """
     partial = _temporary(folder)
     if os.path.lexists(partial):  # left by a call that was killed
-        _remove_folder(partial)
+        remove_folder(partial)
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -327,10 +314,10 @@ def settle(place: Path) -> None:
         )
     partial = _temporary(place)
     if os.path.lexists(partial):
-        _remove_folder(partial)
+        remove_folder(partial)
     if os.path.lexists(_old(place)):
         _old(place).rename(partial)
-        _remove_folder(partial)
+        remove_folder(partial)
 
 
 def take_place(partial: Path, place: Path, ours: Callable[[Path], bool]) -> None:
@@ -382,7 +369,7 @@ def remove_file(path: Path) -> None:
         raise _unremovable(path, error) from None
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """A folder with all that is in it. Raises UserError if the system refuses."""
     try:
         shutil.rmtree(folder)

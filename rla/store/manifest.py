@@ -133,12 +133,6 @@ def optional_json(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def optional_record(folder: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
-    """A record with the path of its file, or None if the file does not exist."""
-    found = optional_json(folder / name)
-    return None if found is None else (folder / name, found)
-
-
 def is_complete(shard: Path) -> bool:
     """Whether the folder has a manifest, which is written last."""
     return (shard / MANIFEST).is_file()

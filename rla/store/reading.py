@@ -28,7 +28,7 @@ from rla.store.manifest import (
     UnreadableFile,
     checked_manifest,
     file_digest,
-    optional_record,
+    optional_json,
     refuse_irregular,
     unfinished,
 )
@@ -143,10 +143,10 @@ def column_batches(
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """The manifest of a complete shard, of the right kind and schema version."""
-    found = optional_record(folder, MANIFEST)
-    if found is None:
+    path = folder / MANIFEST
+    manifest = optional_json(path)
+    if manifest is None:
         raise unfinished(folder)
-    path, manifest = found
     if kind is not None:
         if manifest.get("kind") != kind:
             raise UserError(f"{path}: a shard of kind {manifest.get('kind')!r}; expected {kind!r}")

@@ -14,17 +14,19 @@ on Arrow arrays, so a row of thousands of tokens costs no Python loop. Rows may 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rla.errors import UserError
 from rla.plugins import loaded_path, registered
 from rla.store.layout import rerun, resource
-from rla.store.rules import broken_rule
 from rla.text import whole_texts
 
 GROUP = "rla.schemas"
@@ -128,14 +130,11 @@ def _check_column(where: str, node: dict[str, Any], array: pa.Array) -> None:
         for name, child in node["properties"].items():
             if name in there:
                 _check_column(f"{where}.{name}", child, array.field(name))
-    else:
-        _check_values(where, node, array)
+    elif len(values := array.drop_null()):
+        _check_values(where, node, values)
 
 
-def _check_values(where: str, node: dict[str, Any], array: pa.Array) -> None:
-    values = array.drop_null()
-    if not len(values):
-        return
+def _check_values(where: str, node: dict[str, Any], values: pa.Array) -> None:
     if "enum" in node:
         allowed = pa.array([v for v in node["enum"] if v is not None], type=values.type)
         bad = pc.filter(values, pc.invert(pc.is_in(values, allowed)))
@@ -165,8 +164,10 @@ def check_rows(path: Path, kind: str, table: pa.Table) -> None:
         _check_table(kind, table)
     except UserError as error:
         raise UserError(f"{path}: {error}; {rerun(path)}") from None
-    if found := broken_rule(kind, table):
-        raise UserError(f"{path}: {found}; {rerun(path)}")
+    rules = {"trajectories": _trajectory_rules, "scores": _score_rules}
+    for rows, rule in rules[kind](table) if kind in rules else ():
+        if len(rows):
+            raise UserError(f"{path}: row {rows[0]} of these: {rule}; {rerun(path)}")
 
 
 def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
@@ -182,3 +183,94 @@ def check_columns(path: Path, kind: str, found: pa.Schema) -> None:
         wanted = expected.field(field.name).type
         if not field.type.equals(wanted):
             raise UserError(f"{path}: its column {field.name} is {field.type}, not {wanted}; {rerun(path)}")
+
+
+# Rules between columns that no schema can state, such as spans of steps that lie within their segment. They are
+# computed without polars, whose threads would keep the reader of a shard from forking.
+
+_Ints = npt.NDArray[np.int64]
+_Broken = tuple[_Ints, str]  # the rows that break a rule, and the rule
+
+
+def _trajectory_rules(table: pa.Table) -> Iterator[_Broken]:
+    steps, segments = _Nested.of(table, "steps"), _Nested.of(table, "segments")
+    if segments is not None and segments.has("token_ids", "sampled", "logprobs", "allowed"):
+        tokens, allowed = segments.lengths("token_ids"), segments.lengths("allowed")
+        same = (tokens == segments.lengths("logprobs")) & (tokens == segments.lengths("sampled"))
+        yield segments.rows[~same], "token columns of a segment have different lengths"
+        lacking = allowed != segments.sums("sampled")
+        yield segments.rows[lacking], "a segment lacks the allowed ids of a sampled token"
+    if steps is not None and segments is not None and steps.has("segment", "start", "end"):
+        own, start, end = (steps.values(name) for name in ("segment", "start", "end"))
+        has_tokens = segments.counts[steps.rows] > 0  # scripted episodes have no tokens
+        yield steps.rows[has_tokens & (own >= segments.counts[steps.rows])], "a step names a segment that is not there"
+        if segments.has("token_ids"):
+            length = np.zeros(len(own), dtype=np.int64)
+            place = (segments.starts[steps.rows] + own)[has_tokens]
+            length[has_tokens] = segments.lengths("token_ids")[place]
+            yield steps.rows[(start > end) | (end > length)], "the span of a step is not within its segment"
+    places, spans = _Nested.of(table, "places"), _Nested.of(table, "image_spans")
+    if steps is not None and places is not None:
+        yield np.flatnonzero(places.given & (places.counts != steps.counts)), "places are not as many as steps"
+    if spans is not None and segments is not None and segments.has("token_ids"):
+        own = spans.values("segment")
+        yield spans.rows[own >= segments.counts[spans.rows]], "a picture stands in a segment that is not there"
+        length = segments.lengths("token_ids")[segments.starts[spans.rows] + own]
+        yield spans.rows[spans.span_ends() > length], "a picture stands behind the end of its segment"
+
+
+def _score_rules(table: pa.Table) -> Iterator[_Broken]:
+    votes = _Nested.of(table, "judgements")
+    if votes is not None and votes.has("token_ids", "logprobs", "allowed"):
+        tokens = votes.lengths("token_ids")
+        same = (tokens == votes.lengths("logprobs")) & (tokens == votes.lengths("allowed"))
+        yield votes.rows[~same], "token columns of a judgement have different lengths"
+    spans = _Nested.of(table, "image_spans")
+    if spans is not None and "prompt_ids" in table.column_names:
+        length = _lengths(table.column("prompt_ids").combine_chunks())[spans.rows]
+        yield spans.rows[spans.span_ends() > length], "a picture stands behind the end of the prompt"
+
+
+class _Nested:
+    """A column of lists, its items side by side: `rows` has the row of each, `starts` and `counts` those of each row.
+
+    `given`: of each row whether it has a list at all.
+    """
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self.given = column.is_valid().to_numpy(zero_copy_only=False)
+        self.counts = _lengths(column)
+        self.starts = np.cumsum(self.counts) - self.counts
+        self.rows = np.repeat(np.arange(len(column)), self.counts)
+        self._items = column.flatten()
+
+    @classmethod
+    def of(cls, table: pa.Table, name: str) -> _Nested | None:
+        return cls(table.column(name).combine_chunks()) if name in table.column_names else None
+
+    def has(self, *names: str) -> bool:
+        """Whether the items are objects with these columns."""
+        kind = self._items.type
+        return pa.types.is_struct(kind) and {field.name for field in kind} >= set(names)
+
+    def values(self, name: str) -> _Ints:
+        return cast("_Ints", self._items.field(name).to_numpy(zero_copy_only=False))
+
+    def lengths(self, name: str) -> _Ints:
+        return _lengths(self._items.field(name))
+
+    def span_ends(self) -> _Ints:
+        return self.values("start").astype(np.int64) + self.values("length")
+
+    def sums(self, name: str) -> _Ints:
+        """How many items of each inner list of truths are true."""
+        inner = self._items.field(name)
+        total = np.concatenate([[0], np.cumsum(inner.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
+        ends = np.cumsum(_lengths(inner))
+        return cast("_Ints", total[ends] - total[ends - _lengths(inner)])
+
+
+def _lengths(lists: pa.ListArray) -> _Ints:
+    """Of each list; 0 for one that is null."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return cast("_Ints", lengths.astype(np.int64))

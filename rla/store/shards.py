@@ -53,7 +53,6 @@ from rla.store.manifest import (
     file_digest,
     is_complete,
     optional_json,
-    optional_record,
     read_regular,
     slice_manifests,
     write_record,
@@ -151,14 +150,12 @@ class ShardWriter:
         self.folder, self.kind, self.origin, self.slice = folder, kind, origin, part
         self._header = {"kind": kind, "schema_version": load_schema(kind)["version"], **origin.as_json()}
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
-        self._overwrite, self._tell, self._begun, self._stale = overwrite, tell, False, False
+        self._overwrite, self._tell, self._begun = overwrite, tell, False
         self._entries: dict[int, dict[str, Any]] = {}  # of the manifest, by group
-        self._unsound: list[Path] = []  # parts that are damaged or of another origin
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
         with lock_folder(folder) if folder.exists() else nullcontext():
-            state = self._state()
-            self.complete, self._stale = state is _State.COMPLETE, state is _State.STALE
+            self.complete = self._state() is _State.COMPLETE
             if self.complete:
                 self._tidy()
             else:
@@ -189,20 +186,20 @@ class ShardWriter:
 
     def _own_state(self) -> _State:
         """Raises UserError unless the folder is of this origin, and sound if it is complete."""
-        found = optional_record(self.folder, MANIFEST) or optional_record(self.folder, STARTED)
-        if found is None:
+        manifest = optional_json(self.folder / MANIFEST)
+        record = optional_json(self.folder / STARTED) if manifest is None else manifest
+        if record is None:
             if set(self.folder.glob("*.parquet")).difference(self.folder.glob(_SLICE_MANIFESTS)):
                 raise UserError(
                     f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
                 )
             return _State.NEW
-        path, record = found
         if not self._is_own(record):
             raise UserError(f"{self.folder}: {self._unlike(record)}; rerun with --overwrite or choose another folder")
-        if path.name == MANIFEST:
-            check_parts(self.folder, checked_manifest(path, record), whole=True)
-            return _State.COMPLETE
-        return _State.BEGUN
+        if manifest is None:
+            return _State.BEGUN
+        check_parts(self.folder, checked_manifest(self.folder / MANIFEST, manifest), whole=True)
+        return _State.COMPLETE
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
         return all(record.get(key) == value for key, value in self._header.items())
@@ -213,19 +210,29 @@ class ShardWriter:
                 return f"its {key} is {shown_value(record.get(key))}, this call makes {shown_value(self._header[key])}"
         return self.origin.unlike(record)
 
-    def _find_parts(self) -> None:
-        """Look at this slice's parts, and with `overwrite` at the footers of all others. Raises UserError for a part of
-        another origin, unless it is to be replaced.
+    def _find_parts(self, *, remove: bool = False) -> None:
+        """Look at this slice's parts, and with `overwrite` at the footers of all others. `remove`: those that are
+        damaged or of another origin go. Raises UserError for a part of another origin, unless it is to be replaced.
         """
+        foreign = 0
         for path in shard_parts(self.folder):
-            mine = self.slice.takes(group_of(path))
-            flaw = self._flaw(path) if mine or self._overwrite else None
+            group = group_of(path)
+            mine = self.slice.takes(group)
+            if group in self._entries or not (mine or self._overwrite):
+                continue
+            flaw = self._flaw(path)
             if flaw is None and mine:
-                self._entries[group_of(path)] = part_entry(path)
+                self._entries[group] = part_entry(path)
             elif isinstance(flaw, _ForeignPart) and not self._overwrite:
                 raise UserError(f"{flaw}; remove it, or call the stage with --overwrite")
-            elif flaw is not None:
-                self._unsound.append(path)
+            elif flaw is not None and remove:
+                if isinstance(flaw, _ForeignPart):
+                    foreign += 1
+                else:
+                    self._tell(f"{str(flaw).partition(';')[0]}; it is made again")
+                remove_file(path)
+        if foreign:
+            self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
 
     def _flaw(self, path: Path) -> UserError | None:
         """What is wrong with a part, a _ForeignPart if it is of another shard or group: its footer, and if it is of
@@ -258,13 +265,11 @@ class ShardWriter:
             raise unwritable(self.folder, error) from None
         with lock_folder(self.folder):
             state = self._state()
-            if (state is _State.COMPLETE and not self.complete) or (state is _State.STALE and not self._stale):
+            if state is _State.COMPLETE and not self.complete:
                 raise self._lost()
             if state is not _State.BEGUN:  # first, so that a full disk costs nothing
                 write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})
-            if self.complete:
-                self._find_parts()
-            self._remove_unsound()
+            self._find_parts(remove=True)
             if state in (_State.STALE, _State.COMPLETE):
                 for path in self.folder.glob(_SLICE_MANIFESTS):
                     own = False
@@ -283,24 +288,10 @@ class ShardWriter:
         """`lock_folder`. Raises UserError if the folder is no longer this call's, as `begin` has made it."""
         self.begin()
         with lock_folder(self.folder):
-            started = optional_record(self.folder, STARTED)
-            if started is None or not self._is_own(started[1]) or (self.folder / MANIFEST).exists():
+            started = optional_json(self.folder / STARTED)
+            if started is None or not self._is_own(started) or (self.folder / MANIFEST).exists():
                 raise self._lost()
             yield
-
-    def _remove_unsound(self) -> None:
-        foreign = 0
-        for path in filter(Path.exists, self._unsound):
-            flaw = self._flaw(path)
-            if flaw is None:  # another slice has made it since
-                continue
-            if isinstance(flaw, _ForeignPart):
-                foreign += 1
-            else:
-                self._tell(f"{str(flaw).partition(';')[0]}; it is made again")
-            remove_file(path)
-        if foreign:
-            self._tell(f"{self.folder}: replaces {counted(foreign, 'part')} of another origin")
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
@@ -374,10 +365,11 @@ class ShardWriter:
         """Whether another slice has completed the shard with exactly this slice's parts, which an earlier call had
         finished.
         """
-        found = optional_record(self.folder, MANIFEST) if self.slice.count > 1 else None
-        if found is None or not self._is_own(found[1]):
+        path = self.folder / MANIFEST
+        found = optional_json(path) if self.slice.count > 1 else None
+        if found is None or not self._is_own(found):
             return False
-        parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(*found)["parts"])
+        parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(path, found)["parts"])
         return {group: part for group, part in parts if self.slice.takes(group)} == self._entries
 
     def join(self, check: Check = lambda counts: None) -> None:
@@ -422,8 +414,8 @@ def is_finished(folder: Path) -> bool:
         return False
     keys = ("kind", "schema_version", *ORIGIN)
     with lock_folder(folder):  # a call that begins it again has both records for a moment
-        done, begun = optional_record(folder, MANIFEST), optional_record(folder, STARTED)
-        if done is None or (begun and any(done[1].get(key) != begun[1].get(key) for key in keys)):
+        done, begun = optional_json(folder / MANIFEST), optional_json(folder / STARTED)
+        if done is None or (begun is not None and any(done.get(key) != begun.get(key) for key in keys)):
             return False
         with suppress(UserError):  # a folder that may only be read
             remove_file(folder / STARTED)

@@ -57,14 +57,13 @@ from rla.models.checkpoint import (
     VERSION,
     Checkpoint,
     base_of,
-    has_weights,
     model_digest,
     open_checkpoint,
     refuse_pruned,
     verify_model,
     write_base,
 )
-from rla.models.load import base_under, load_model, load_tokenizer
+from rla.models.load import base_under, copy_without_weights, write_merged
 from rla.store.atomic import building, refuse_unlike, settle, take_place, write_json
 from rla.store.manifest import (
     FILES,
@@ -165,7 +164,7 @@ def write_checkpoint(
     with building(out) as partial:
         if state is not None:
             state.rename(partial / STATE)
-        _copy_tokenizer(previous.model, partial / MODEL)
+        copy_without_weights(previous.model, partial / MODEL)
         if adapter is not None:
             adapter.rename(partial / ADAPTER)
             write_base(partial / MODEL, base_under(previous.model), place=out / MODEL, adapter=partial / ADAPTER)
@@ -195,9 +194,8 @@ def carry_over(
     base = base_of(previous.model)
     refuse_existing(out, replace=replace)
     with building(out) as partial:
-        if not Path(previous.model).is_dir() or (base is not None and previous.adapter is None):  # no files to link
-            _copy_tokenizer(previous.model, partial / MODEL)
-            load_model(previous.model).save_pretrained(partial / MODEL)
+        if base is not None and previous.adapter is None:  # no files to link
+            write_merged(previous.model, partial / MODEL, dtype="float32")
             parts.pop(MODEL)
         for part, folder in parts.items():
             if folder is not None:
@@ -254,17 +252,6 @@ def _flush(*paths: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _copy_tokenizer(source: Path | str, folder: Path) -> None:
-    """Copy tokenizer, configuration and templates, byte for byte if `source` is a folder."""
-    folder.mkdir(parents=True)
-    if not Path(source).is_dir():
-        load_tokenizer(source).save_pretrained(folder)
-        return
-    for file in Path(source).iterdir():
-        if file.is_file() and not file.name.startswith(".") and not has_weights(file.name) and file.name != BASE:
-            shutil.copy(file, folder / file.name)
 
 
 def _link_or_copy(source: str, target: str) -> None:
@@ -517,8 +504,7 @@ class TrainingProgress:
 
 def stage_digest(previous: Checkpoint, sequences: str, *, config: TrainConfig, temperature: float, seed: int) -> str:
     """SHA-256 of everything that the result of a stage depends on; `sequences`: their own digest."""
-    model = Path(previous.model)
-    weights = previous.digest or (model_digest(model) if model.is_dir() else str(model))
+    weights = previous.digest or model_digest(Path(previous.model))
     settings = {
         "config": effective(config, asdict(config)),
         "temperature": temperature,

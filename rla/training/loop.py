@@ -228,8 +228,7 @@ def prepare(
     """Load model, optimizer and state, and score the reference. Raises UserError if model and rows do not match."""
     torch.manual_seed(seed)
     ranks, lora = compute.ranks, config.lora.rank > 0
-    files = _complete_weights(previous) if ranks.sharing is Sharing.FSDP and not lora else None
-    model, adapter = _load(previous, config=config, compute=compute, hollow=files is not None)
+    model, adapter, files = _load(previous, config=config, compute=compute)
     if sequences.stats.highest >= model.config.get_text_config().vocab_size:
         raise UserError(
             f"{previous.model}: knows no token {sequences.stats.highest}; train the model that made the trajectories"
@@ -291,23 +290,13 @@ def _score(stage: PreparedStage) -> list[Tensor]:
     return [scores[index] for index in range(len(sequences))]
 
 
-def _complete_weights(previous: Checkpoint) -> TensorFiles | None:
-    """The files from which each rank takes its part, if they name every weight as the model does; otherwise None."""
-    folder = Path(previous.model)
-    if not (folder / "config.json").is_file():
-        return None
-    with loadable(folder):
-        files, model = TensorFiles(folder, "model"), hollow_model(folder)
-    if model.state_dict().keys() > {name for name, _ in model.named_parameters(remove_duplicate=False)}:
-        return None  # it stores buffers as well
-    complete = all(files.shapes.get(name) == full_shape(parameter) for name, parameter in model.named_parameters())
-    return files if complete else None
-
-
-def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow: bool) -> tuple[PreTrainedModel, Any]:
+def _load(
+    previous: Checkpoint, *, config: TrainConfig, compute: Compute
+) -> tuple[PreTrainedModel, Any, TensorFiles | None]:
     """The model with fp32 weights, or with a frozen base and an adapter, and peft's settings of that.
 
-    `hollow`: without memory for the weights. A model that will be sharded stays on the CPU.
+    With FSDP2 a model whose files name every weight as it does has no memory yet: each rank takes its part from the
+    files, which come third. Any other model that will be sharded stays on the CPU.
     """
     if (previous.adapter is None and config.lora.rank and previous.updates) or (
         previous.adapter is not None and not config.lora.rank
@@ -320,10 +309,16 @@ def _load(previous: Checkpoint, *, config: TrainConfig, compute: Compute, hollow
     device = "cpu" if compute.ranks.sharded else str(compute.device)
     if config.lora.rank:
         model, settings = load_adapted(previous, config)
-        return model.to(device), settings
-    if hollow:
-        return freeze_vision(hollow_model(Path(previous.model)), config), None
-    return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None
+        return model.to(device), settings, None
+    if compute.ranks.sharing is Sharing.FSDP:
+        model = hollow_model(previous.model)
+        with loadable(previous.model):
+            files = TensorFiles(Path(previous.model), "model")
+        buffers = model.state_dict().keys() - {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        named = model.named_parameters()
+        if not buffers and all(files.shapes.get(name) == full_shape(parameter) for name, parameter in named):
+            return freeze_vision(model, config), None, files
+    return freeze_vision(load_model(previous.model, dtype="float32", device=device), config), None, None
 
 
 def _whole_model(stage: PreparedStage, previous: Checkpoint, state: Path) -> PreTrainedModel:

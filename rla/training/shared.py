@@ -99,13 +99,6 @@ class Ranks:
             own.append((passes[-1], False))
         return own
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """All-reduce the gradients in place; a missing gradient counts as zero."""
-        for parameter in parameters if self.world > 1 else ():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            distributed.all_reduce(parameter.grad)
-
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, in their order."""
         if self.world == 1:
@@ -198,8 +191,10 @@ class Backend:
 
         A norm that is not finite changes no weight.
         """
-        if not self._ranks.sharded:
-            self._ranks.sum_gradients(self._parameters)
+        for parameter in self._parameters if self._ranks.world > 1 and not self._ranks.sharded else ():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            distributed.all_reduce(parameter.grad)
         norm = float(_whole(torch.nn.utils.clip_grad_norm_(self._parameters, max_norm)))
         if norm < float("inf"):
             for group in self.optimizer.param_groups:

@@ -18,9 +18,9 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rla.agents import CommandTries, PolicyAgent, check_calls, judged_with_pictures, views
+from rla.agents import CommandTries, PolicyAgent, check_calls, demonstrated_steps, judged_with_pictures, views
 from rla.config.training import SftConfig
-from rla.envs.observation import EnvironmentFailure
+from rla.envs.observation import CallResult, EnvironmentFailure, Observation
 from rla.envs.protocols import Demonstrates, Demonstration, Judged, Labels, Teaches, ToolPrompt, need, prefetched
 from rla.envs.registry import environment
 from rla.errors import UserError
@@ -33,7 +33,7 @@ from rla.pipeline import StageContext
 from rla.plugins import need_package
 from rla.seeds import derive
 from rla.store.reading import read_tasks
-from rla.store.records import Task
+from rla.store.records import Task, columns
 from rla.training.checkpoints import carry_over, open_to_train
 from rla.training.sequences import Example
 
@@ -219,8 +219,8 @@ def policy_examples(
         for observation, commands, action, images in zip(
             shown.observations, shown.commands, shown.actions, screens, strict=False
         ):
-            results = (observation,) if isinstance(prompt, ToolPrompt) else ()
-            agent.prompt(observation, commands, results, tuple(images))
+            results = (CallResult(observation, "ok"),) if isinstance(prompt, ToolPrompt) else ()
+            agent.prompt(Observation(observation, images=tuple(images), results=results), commands)
             reply = [*chat.encode(prompt.render(action, commands)), chat.end_id]
             count = len(reply)  # of tokens that were not sampled
             said = Completion(
@@ -269,7 +269,8 @@ def reward_examples(
         if labels is None:
             continue
         until = rng.randint(1, len(labels)) if alike else len(labels)
-        row = _as_row(task, shown, policy_prompt.render)
+        played = list(map(columns, demonstrated_steps(shown, policy_prompt)))
+        row = {"instruction": task.instruction, "steps": played, "final_observation": shown.final_observation}
         steps = zip(views(row, shown.images, images=ctx.config.judge.images), labels, strict=True)
         judged = [
             (view, one, rng.random() < config.noise)
@@ -337,18 +338,3 @@ def branching_example(prompts: list[PromptTokens], replies: list[list[int]]) -> 
         ids += own + reply
         weights += [0.0] * len(own) + [1.0] * len(reply)
     return Example(token_ids=ids, weights=weights, branches=branches, images=tuple(images))
-
-
-def _as_row(task: Task, shown: Demonstration, render: Callable[..., str]) -> dict[str, Any]:
-    """A demonstration in the columns of a trajectory row that a judge reads."""
-    steps = [
-        {
-            "observation": observation,
-            "commands": commands,
-            "reply": render(action, commands),
-            "action": action,
-            "valid": True,
-        }
-        for observation, commands, action in zip(shown.observations, shown.commands, shown.actions, strict=True)
-    ]
-    return {"instruction": task.instruction, "steps": steps, "final_observation": shown.final_observation}

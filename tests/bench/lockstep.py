@@ -43,7 +43,7 @@ async def play_in_lockstep(episodes: Sequence[Episode], shared: Rollouts) -> int
         asked: list[tuple[Running, tuple[str, ...], Request]] = []
         for one in running:
             commands = offered(one.observation.commands, shared.env.omit_commands)
-            prompt_ids, trie = one.agent.prompt(one.observation.text, commands)
+            prompt_ids, trie = one.agent.prompt(one.observation, commands)
             if shared.generator.context - len(prompt_ids) < shared.config.max_tokens:
                 continue
             request = Request(

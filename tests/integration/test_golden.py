@@ -55,7 +55,7 @@ def assert_episodes_are_shown(folder: Path, rla: Rla) -> None:
         code, said, error = rla(*run, "--iteration", "1", option, value)
         assert (code, error) == (0, "")
         assert row["trajectory_id"] in said and "vote" in said and "advantage" in said and "R " in said
-    code, said, error = rla(*run, "--iteration", "1", "--disputed", "3", "--html", "page.html")
+    code, said, error = rla(*run, "--iteration", "1", "--disputed", "--count", "3", "--html", "page.html")
     assert (code, error) == (0, "") and "votes call the step good" in Path("page.html").read_text()
 
 

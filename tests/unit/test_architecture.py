@@ -51,7 +51,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 PACKAGES = {
     "rla_bridges": set(),
     "rla_programs": {"rla_bridges"},
+    "rla_gateway": {"rla_bridges", "rla_programs"},
     "rla_screens": {"rla_bridges", "rla_programs"},
+    "rla_harbor": {"rla_programs"},
     "rla_ray": set(),
     "rla_study": set(),
 }

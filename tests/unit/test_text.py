@@ -11,6 +11,7 @@ from rla.adaptation.drafting import read_proposal, sentences
 from rla.agents import NO_ACTION, CommandTries, PolicyAgent, action_in
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatJudge, ChatPrompt, PlainJudge
+from rla.envs.observation import Observation
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat, reply_text
 from rla.rollouts.scores import unscored_judgement, voted
@@ -105,7 +106,7 @@ def policy(chat: ChatFormat) -> PolicyAgent:
 def test_a_thought_that_the_template_opens_is_a_thought(said: str, action: str) -> None:
     chat = ChatFormat(byte_tokenizer(THINKING))
     agent = policy(chat)
-    agent.prompt("Two doors.", COMMANDS)
+    agent.prompt(Observation("Two doors."), COMMANDS)
     step = agent.read(completion(chat, said), "Two doors.", COMMANDS)
     assert (step.action, step.valid) == (action, action != NO_ACTION)
     assert step.reply == f"<think>\n{said}"

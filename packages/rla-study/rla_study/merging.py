@@ -23,7 +23,7 @@ def merge(
     def call() -> None:
         from rla.models.checkpoint import model_folder, verify_model
         from rla.models.load import write_merged
-        from rla.store.atomic import whole_folder
+        from rla_study.whole_folder import whole_folder
 
         model = model_folder(checkpoint)
         verify_model(model)

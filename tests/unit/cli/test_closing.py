@@ -12,7 +12,7 @@ import pytest
 from rla.cli.calls import closing_lines, readable, stamps_of
 from rla.cli.progress import make_progress
 from rla.pipeline import StageContext
-from rla.pipeline.run import BRIEF, LOOP
+from rla.processes import BRIEF, LOOP
 from rla.store.layout import artifact
 from stages import STAGES
 from tests.unit.builders import configured

@@ -1,4 +1,4 @@
-"""Progress: few plain lines in a log, a bar on a terminal."""
+"""Progress: few lines in a log, one that is redrawn on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from rla.cli.progress import BarProgress, LineProgress, make_progress
+from rla.cli.progress import CLEAR, LineProgress, make_progress
 from rla.text import duration
 
 
@@ -96,24 +96,31 @@ def test_notes_come_at_once() -> None:
     assert stream.getvalue() == "an untrained model acts\n"
 
 
-def test_a_terminal_gets_a_bar_with_counts_and_notes() -> None:
-    stream = Terminal()
-    with make_progress(stream) as progress:
-        assert isinstance(progress, BarProgress) and progress.place == ""
-        progress.start("judging", total=3)
-        progress.advance(2, unparsable=0.25)
+def test_a_terminal_has_one_line_that_is_redrawn_and_goes_at_the_end() -> None:
+    stream, clock = Terminal(), Clock()
+    with LineProgress(stream, clock=clock) as progress:
+        progress.start("judging", total=9)
+        for _ in range(2):
+            clock.now += 1
+            progress.advance(unparsable=0.25)
         progress.note("half way")
-        progress.advance()
-    text = stream.getvalue()
-    assert "judging" in text
-    assert "3/3" in text
-    assert "half way" in text
+    assert stream.getvalue().split(CLEAR)[1:] == [
+        "judging 0/9",
+        "judging 1/9, 1.0/s, unparsable 0.25",
+        "judging 2/9, 1.0/s, unparsable 0.25",
+        "half way\n",
+        "",
+    ]
 
 
-def test_a_note_before_the_bar_is_a_plain_line() -> None:
-    stream = Terminal()
-    make_progress(stream).note("making tasks")
-    assert stream.getvalue() == "making tasks\n"
+def test_a_line_is_cut_to_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    stream, clock = Terminal(), Clock()
+    progress = LineProgress(stream, clock=clock)
+    progress.start("judging", total=9)
+    clock.now += 1
+    progress.advance(unparsable=0.25)
+    assert stream.getvalue().split(CLEAR)[-1] == "judging 1/9, 1.0/s,"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.6, "8 s"), (125, "2 min 5 s"), (3780, "1 h 3 min")])

@@ -118,19 +118,6 @@ def test_a_generation_config_without_token_ids_is_refused_by_name(tmp_path: Path
         ChatFormat(load_tokenizer(tmp_path))
 
 
-def test_stop_ids_of_a_model_on_the_hub_are_those_of_its_generation_config_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
-    asked: list[str] = []
-    monkeypatch.setattr(
-        "transformers.utils.cached_file", lambda source, name, **_: asked.append(source) or tmp_path / name
-    )
-    tokenizer = byte_tokenizer(QWEN_LIKE + "{# of the hub #}")
-    tokenizer.name_or_path = "someone/model"
-    assert ChatFormat(tokenizer).stop_ids > {1, 2} and asked == ["someone/model"]
-
-
 def test_decode_leaves_control_tokens_out() -> None:
     chat = ChatFormat(byte_tokenizer())
     assert chat.decode([*chat.encode("go to desk 1"), chat.end_id]) == "go to desk 1"

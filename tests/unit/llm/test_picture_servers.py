@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
 import pytest
 
-from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
 from rla.pictures.prompts import Picture, PictureMessage, parts_message
 from rla.pictures.vision import refuse_other_prompt, vllm_prompt
@@ -62,23 +60,3 @@ def test_ids_are_those_that_a_server_makes_of_the_same_messages() -> None:
     rendered = CHAT.tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
     ids = CHAT.tokenizer.encode(rendered, add_special_tokens=False)
     assert ids == vllm_prompt(given.ids, given.images, vision())["prompt_token_ids"]
-
-
-def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
-    from rla.config.sections import JudgeConfig
-    from rla.llm.chat_server import ChatReply
-    from rla.rollouts.scores import ServerReplier
-
-    sent: list[Any] = []
-
-    class Chat:
-        async def replies(self, messages: Any, **_: Any) -> list[ChatReply]:
-            sent.extend(messages)
-            return [ChatReply(text="score +1", truncated=False)]
-
-    server: Any = Chat()
-    config = JudgeConfig(server=JudgeServerConfig(url="http://test"))
-    turns = [PictureMessage(role="user", parts=(Picture(png_of("red")), "judge:"))]
-    tokens, (judgement,) = asyncio.run(ServerReplier(server=server, config=config).reply(turns, seed=1))
-    assert tokens.ids == [] and judgement.text == "score +1"
-    assert [part["type"] for part in sent[0]["content"]] == ["image_url", "text"]

@@ -11,6 +11,7 @@ import pytest
 from rla.errors import UserError
 from rla.models.checkpoint import model_digest, verify_model
 from rla.models.init import adopt, keep_or_make
+from rla.models.load import configured_model
 
 MADE, OTHER = {"seed": 1}, {"seed": 2}
 
@@ -184,3 +185,19 @@ def test_a_folder_without_a_model_names_the_parameter(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"^model\.policy: .*empty has no config\.json; give"):
         adopt(str(tmp_path / "empty"), tmp_path, key="model.policy")
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_a_model_of_the_hub_is_fetched_with_or_without_its_weights(
+    weights: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = source(tmp_path / "snapshot")
+    asked: list[tuple[str, bool]] = []
+
+    def download(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append((name, "*.safetensors" in allow_patterns))
+        return str(fetched)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert configured_model("someone/model", key="model.policy", weights=weights) == fetched
+    assert asked == [("someone/model", weights)]

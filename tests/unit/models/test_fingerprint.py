@@ -90,7 +90,7 @@ def test_merges_as_strings_or_pairs(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_not_refused(folder: Path, tmp_path: Path) -> None:
-    assert tokenizer_fingerprint(Path("Qwen/Qwen2.5-0.5B")) is None  # a hub id
+    assert tokenizer_fingerprint(Path("Qwen/Qwen2.5-0.5B")) is None  # no such folder
     refuse_other_tokenizer(Path("Qwen/Qwen2.5-0.5B"), recorded="0" * 16, shard=tmp_path)
     refuse_other_tokenizer(folder, recorded=None, shard=tmp_path)
     refuse_other_tokenizer(folder, recorded=tokenizer_fingerprint(folder), shard=tmp_path)

@@ -17,7 +17,6 @@ from rla.pictures.encoder import image_features
 from rla.pictures.vision import (
     PixelMaker,
     VisionFormat,
-    banned_tokens,
     decoded_picture,
     load_vision,
     rope_positions,
@@ -75,7 +74,7 @@ def test_texts_alone_count_tokens() -> None:
 
 def test_a_text_model_sees_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    assert load_vision(tmp_path) is None and banned_tokens(tmp_path) == ()
+    assert load_vision(tmp_path) is None
 
 
 def test_other_kinds_and_a_missing_processor_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import yaml
 from rla.cli.app import run
 from rla.errors import UserError
 from rla.pipeline.plan import begin_folder
-from rla.pipeline.run import one_run, ready_dvc
+from rla.pipeline.run import ready_dvc
+from tests.unit.store.test_call_lock import held
 
 TOP = Path(__file__).resolve().parents[3]
 DVC = (sys.executable, "-P", "-m", "dvc")
@@ -184,11 +185,15 @@ def test_a_repository_that_ignores_the_lock_is_left_out_by_dvc(tmp_path: Path) -
     assert "no_scm = true" in config(tmp_path)
 
 
-def test_one_call_at_a_time_turns_the_loop_of_a_folder(tmp_path: Path) -> None:
+def test_one_call_at_a_time_turns_the_loop_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second would change the plan under the first."""
-    pipeline = tmp_path / "dvc.yaml"
-    pipeline.write_text("stages: {}\n")
-    with one_run(pipeline), pytest.raises(UserError, match="another `rla run`"), one_run(pipeline):
-        pass
-    with one_run(pipeline):
-        pass
+    monkeypatch.chdir(tmp_path)
+    begin_folder(tmp_path, pipeline="alfworld-tiny")
+    before = Path("iterations.yaml").read_text()
+    with held(Path("iterations.yaml")):
+        assert run(["plan", "--iterations", "2"]) == 2 == run(["run", "--iterations", "2"])
+    assert capsys.readouterr().err.count("iterations.yaml: another call is writing it (process") == 2
+    assert Path("iterations.yaml").read_text() == before
+    assert run(["plan", "--iterations", "2"]) == 0

@@ -10,7 +10,7 @@ import pytest
 from rla.errors import UserError
 from rla.pipeline.origins import refuse_apart, refuse_foreign, refuse_stale
 from rla.store.layout import artifact, made_together
-from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_record
+from rla.store.manifest import MANIFEST, STARTED, digest, is_complete, optional_json
 from rla.store.shards import Origin, Output, ShardWriter, is_finished, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 
@@ -115,10 +115,7 @@ def test_after_a_kill_no_shard_is_read_beside_one_of_another_origin(
 def alike_or_refused(run: Path) -> set[str]:
     """The origins of the whole shards that can be read; each is refused where one beside it has another."""
     places = [artifact(run, name, 2) for name in TOGETHER]
-    records = {
-        place: (optional_record(place, MANIFEST) or optional_record(place, STARTED) or (place, {}))[1]
-        for place in places
-    }
+    records = {place: optional_json(place / MANIFEST) or optional_json(place / STARTED) or {} for place in places}
     mixed = len({record["config_digest"] for record in records.values()}) > 1
     read = set()
     for place in places:

@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 
 from rla.errors import UserError
-from rla.store.atomic import whole_folder, write_atomic, write_json, write_text
+from rla.store.atomic import write_atomic, write_json, write_text
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
@@ -44,20 +44,6 @@ def test_equal_calls_write_one_after_the_other(tmp_path: Path) -> None:
         write_atomic(tmp_path / "x", lambda temporary: written.append("second") or temporary.write_text("second"))
         first.result()
     assert written == ["first, whole", "second"] and (tmp_path / "x").read_text() == "second"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_folder_is_whole_or_absent_and_a_killed_call_leaves_nothing_for_long(tmp_path: Path) -> None:
-    place = tmp_path / "x"
-    (tmp_path / ".x.tmp/left").mkdir(parents=True)
-    with whole_folder(place) as partial:
-        (partial / "a").write_text("1")
-        assert not place.exists()
-    assert [entry.name for entry in place.iterdir()] == ["a"]
-    with pytest.raises(UserError, match="exists already"), whole_folder(place):
-        pass
-    with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "y"):
-        raise ZeroDivisionError
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
 
 

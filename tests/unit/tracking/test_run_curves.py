@@ -147,17 +147,19 @@ class Service:
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_service_gets_each_point_once(name: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_gets_each_point_and_its_tables_once(name: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracking = pytest.importorskip("accelerate.tracking")
     sent: list[Any] = []
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, Service(sent))
     monkeypatch.setattr("rla.tracking.refuse_missing", lambda name: None)
     config = TrackingConfig(trackers=(name,))
-    points = [CurvePoint(kind="iteration", iteration=i, values={"success/training": i / 4}) for i in (1, 2, 3)]
+    table = [lambda service: {"episodes": f"a table of {service}"}]
+    points = [CurvePoint(kind="iteration", iteration=i, values={"success": i / 4}, tables=table) for i in (1, 2, 3)]
     for known in (points[:2], points[:2], points):
         track_run(run, known, {"credit": {"step_weight": 0.3}, "trackers": ["wandb"]}, config)
     steps = (None, None, None) if name == "wandb" else (1, 2, 3)
-    logged = [({"success/training": i / 4, "iteration": i}, step) for i, step in zip((1, 2, 3), steps, strict=True)]
+    values = [{"success": i / 4, "episodes": f"a table of {name}", "iteration": i} for i in (1, 2, 3)]
+    logged = list(zip(values, steps, strict=True))
     begun = [{"credit.step_weight": 0.3, "trackers": "['wandb']"}, *([("*", "iteration")] if name == "wandb" else [])]
     assert sent == [*begun, *logged[:2], *begun, *logged[2:]]
 

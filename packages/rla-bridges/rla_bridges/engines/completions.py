@@ -32,11 +32,11 @@ from rla.llm.base import (
     usable_completions,
 )
 from rla.llm.chat import ChatFormat
-from rla.llm.chat_server import JsonClient, ServerFailure, TransientFailure
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
 from rla.pictures.prompts import parts_message
-from rla.pictures.vision import banned_tokens
+from rla.pictures.vision import load_vision
 from rla.store.manifest import folder_digest
+from rla_bridges.engines.chat_server import JsonClient, ServerFailure, TransientFailure
 
 API_KEY = "RLA_SERVER_API_KEY"
 SECTION = "generator.own"
@@ -258,7 +258,8 @@ def connect(
     not return token ids and the log-probabilities that were sampled from.
     """
     client = JsonClient(url, section=SECTION, secret=API_KEY, connections=CONNECTIONS)
-    banned = banned_tokens(model)
+    vision = load_vision(model)
+    banned = () if vision is None else vision.banned
 
     async def introduce() -> ServerGenerator:
         # A reply that may train needs a server that says what it serves; any other is trusted to serve `model`.

@@ -36,7 +36,7 @@ def _teacher_of(config: Config, prompt: PolicyPrompt) -> Teacher:
         instead = "set collect.teacher: server, or give --trajectories"
         solver = need(environment(config.env.name), Solves, "collect", instead=instead)
         return SolverTeacher(solver=solver, config=config)
-    from rla.llm.chat_server import ChatServer
+    from rla_bridges.engines.chat_server import ChatServer
 
     server = ChatServer(own.server, section=f"{SECTION}.server", asked="a reply", secret=TEACHER_KEY)
     return ServerTeacher(server=server, prompt=prompt, config=config, name=own.server.model)

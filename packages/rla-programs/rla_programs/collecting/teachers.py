@@ -19,7 +19,7 @@ from rla_programs.collecting.conversations import ChatMessage
 from rla_programs.collecting.params import collect_params
 
 if TYPE_CHECKING:
-    from rla.llm.chat_server import ChatReply, ChatServer
+    from rla_bridges.engines.chat_server import ChatReply, ChatServer
 
 
 @dataclass(slots=True)

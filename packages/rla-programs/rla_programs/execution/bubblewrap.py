@@ -44,6 +44,8 @@ _slots = itertools.count()
 class Bubblewrap:
     """Starts boxes. `as_root`: as root, else with a user namespace. `numbering`: the controller may set process ids."""
 
+    inodes = INODES
+
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
         self._kept = ["--cap-add", "CAP_CHECKPOINT_RESTORE"] if numbering else []
@@ -59,19 +61,24 @@ class Bubblewrap:
         """Raises OSError."""
         user = FIRST_USER + os.getpid() % (1 << 22) * SLOTS + next(_slots) % SLOTS if self._as_root else 0
         group = None if self._groups is None else box_group(self._groups, request.limits)
-        files = {PROGRAM: in_memory(request.source), CONTROLLER: in_memory(self._controller)}
-        mounts = [
-            *(text for path, fd in files.items() for text in ("--perms", "0444", "--ro-bind-data", str(fd), path)),
-            *("--perms", "1777", "--size", str(request.limits.file_mb << 20), "--tmpfs", self._work),
-            *("--chdir", self._work),
-            *("--remount-ro", "/"),
-        ]
-        command = [self._bwrap, *self._namespaces(), *self._root, *mounts, "--"]
+        files = {path: in_memory(data) for path, data in self._contents(request, user).items()}
+        data = [text for path, fd in files.items() for text in ("--perms", "0555", "--ro-bind-data", str(fd), path)]
+        command = [self._bwrap, *self._namespaces(), *self._mounts(data, request.limits.file_mb << 20), "--"]
         command += [self._python, "-s", "-P", "-S", "-B", "-X", "utf8", CONTROLLER, str(request.control)]
         joining = () if group is None else (group.joining,)
-        command += [PROGRAM, self._work, str(INODES), *map(str, joining or (-1,)), str(user), ",".join(request.preload)]
+        command += [PROGRAM, self._work, str(self.inodes), *map(str, joining or (-1,)), str(user)]
+        command += [",".join(request.preload)]
         launch = Launch(command=command, files=(*files.values(), *joining), owner=user)
         return launch if group is None else replace(launch, cleanup=group.remove, starved=group.starved)
+
+    def _contents(self, request: LocalRequest, user: int) -> dict[str, bytes]:
+        """Files of the box, by path. `user`: the one that the controller becomes, 0 for the same."""
+        return {PROGRAM: request.source, CONTROLLER: self._controller}
+
+    def _mounts(self, data: list[str], size: int) -> list[str]:
+        """Flags for everything that is visible in a box. `data` shows its files; it may write `size` bytes."""
+        work = ["--perms", "1777", "--size", str(size), "--tmpfs", self._work, "--chdir", self._work]
+        return [*self._root, *data, *work, "--remount-ro", "/"]
 
     def _namespaces(self) -> list[str]:
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -156,8 +163,8 @@ def remedy(refusal: str, *, as_root: bool) -> str:
     return f"{AS_ROOT if as_root else AS_USER}, use bubblewrap 0.8 or newer"
 
 
-def bubblewrap(*, workers: int) -> LocalSandbox:
-    """A sandbox with bubblewrap. Raises UserError if bubblewrap cannot work here."""
+def bubblewrap(*, workers: int, kind: type[Bubblewrap] = Bubblewrap) -> LocalSandbox:
+    """A sandbox with bubblewrap and boxes of this kind. Raises UserError if bubblewrap cannot work here."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise UserError(
@@ -166,7 +173,7 @@ def bubblewrap(*, workers: int) -> LocalSandbox:
         )
     as_root = is_root()
     for numbering in (True, False):  # an old bubblewrap or a restricted container does not know that capability
-        launcher = Bubblewrap(bwrap, as_root=as_root, numbering=numbering)
+        launcher = kind(bwrap, as_root=as_root, numbering=numbering)
         sandbox = LocalSandbox(launcher, workers=workers, bounds_tasks=True)
         if not (refusal := sandbox.refusal()):
             return sandbox

@@ -101,14 +101,14 @@ class LocalSandbox:
         if job.limits.processes > 1 and not self._bounds_tasks:
             detail = "here the number of processes cannot be bounded; set limits.processes to 1"
             return [Result(status=ExitStatus.ERROR, detail=detail)] * job.size
-        return await self._awaited(self._results, job, Boxes(lambda: self._box(job)))
+        return await self._awaited(self._results, job, Boxes(lambda: self.box(job)))
 
     async def run_once(self, source: str, limits: Limits) -> Result:
         """See `RunsOnce.run_once`. If a program can affect its box, or leave processes, the box is not kept."""
         if not self._bounds_tasks:
             return await run_in_new_box(self, source, limits)
         job = Job(source=STARTER, stdin=(source,), limits=limits)
-        boxes = Boxes(lambda: self._standing.taken(limits) or self._box(job, preload=tuple(sorted(WARM))))
+        boxes = Boxes(lambda: self._standing.taken(limits) or self.box(job, preload=tuple(sorted(WARM))))
         (found,) = await self._awaited(self._results_in_standing, job, boxes)
         return found
 
@@ -130,7 +130,7 @@ class LocalSandbox:
     def refusal(self) -> str:
         """The reason why no program can be run here; empty if programs can be run."""
         job = Job(source="print(input())", stdin=("ok\n",))
-        (answer,) = self._results(job, Boxes(lambda: self._box(job)))
+        (answer,) = self._results(job, Boxes(lambda: self.box(job)))
         return "" if answer.stdout == "ok\n" else answer.detail or answer.stderr or str(answer.status)
 
     def _results(self, job: Job, boxes: Boxes) -> list[Result]:
@@ -173,8 +173,10 @@ class LocalSandbox:
             return result(outcome, limits, called=kind == controller.CALL)
         return Result(status=ExitStatus.ERROR, detail=f"no sandbox: {reason}")
 
-    def _box(self, job: Job, *, preload: tuple[str, ...] | None = None) -> ProgramBox:
-        """`preload`: by default the modules that the program mentions."""
+    def box(self, job: Job, *, preload: tuple[str, ...] | None = None) -> ProgramBox:
+        """A new box for the runs of a job's program. The caller closes it. `preload`: by default the modules that the
+        program mentions. Raises BoxError.
+        """
         limits, alone = job.limits, job.limits.processes == 1
         start = controller.START.pack(
             limits.wall_s,

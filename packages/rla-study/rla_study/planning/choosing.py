@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rla.config.load import read_config
 from rla.errors import UserError
-from rla.models.load import folder_of, hollow_model, load_tokenizer
+from rla.models.load import configured_model, hollow_model, load_tokenizer
 from rla.pictures.encoder import has_vision_encoder, vision_encoder
 from rla.store.layout import resource
 from rla.text import TAG
@@ -46,8 +46,9 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
 
     Raises UserError for a model without a chat template, or that does not fit.
     """
-    shape, limit = shape_and_context(source)
-    thinks = TAG.search(str(load_tokenizer(source).chat_template)) is not None
+    folder = configured_model(source, key="--model", weights=False)
+    shape, limit = shape_and_context(source, folder)
+    thinks = TAG.search(str(load_tokenizer(folder).chat_template)) is not None
     machine = this_machine()
     if memory is not None:
         machine = replace(machine, gpus=int(memory > 0), gpu_bytes=memory * 1e9)
@@ -59,8 +60,7 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
     lora = not machine.gpus or shape.weights * STATE > FULL_SHARE * room
     small = shape.weights < SMALL
     context = min(limit, own.generator.context if small else REASONING_CONTEXT)
-    folder = folder_of(source)
-    place = str(folder.resolve()) if folder else source
+    place = str(folder.resolve()) if Path(source).expanduser().is_dir() else source
     changes = [f"model.policy={place}", f"model.reward={place}", f"model.context={context}"]
     changes.append(f"generator.context={context}")
     changes += [f"{name}.lr=null" for name in (*TRAINED, *TAUGHT)]
@@ -103,11 +103,11 @@ def recipe_for(source: str, memory: float | None) -> ModelRecipe:
     return ModelRecipe(pipeline, [*changes, *passes], reasons)
 
 
-def shape_and_context(source: str) -> tuple[ModelShape, int]:
-    """The sizes of a model folder or hub id, and the tokens of its context. Raises UserError if the architecture has
-    another number of weights than the formulas give, as its memory could not be planned.
+def shape_and_context(source: str, folder: Path) -> tuple[ModelShape, int]:
+    """The sizes of the model `source`, which lies in `folder`, and the tokens of its context. Raises UserError if the
+    architecture has another number of weights than the formulas give, as its memory could not be planned.
     """
-    model = hollow_model(source)
+    model = hollow_model(folder)
     model.tie_weights()  # on the meta device an output layer is made apart from the embedding
     shape = shape_of_config(model.config.to_dict(), name=Path(source).name)
     vision = sum(weight.numel() for weight in vision_encoder(model).parameters()) if has_vision_encoder(model) else 0

@@ -24,11 +24,12 @@ from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
 from rla.report.episodes import Played, played_in, played_iterations, shown_episodes
-from rla.store.atomic import refuse_others, remove_file, whole_folder, write_atomic, write_json
-from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json, optional_record
+from rla.store.atomic import refuse_others, remove_file, write_atomic, write_json
+from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json
 from rla.store.reading import read_nested, shard_parts
 from rla.store.records import content_id
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
+from rla_study.whole_folder import whole_folder
 
 EXPORTED = "exported.json"
 FORMAT = "1"  # of the logs; a change exports all of them again
@@ -147,10 +148,10 @@ def _shards_digest(played: Played, parts: Sequence[Path]) -> str:
 def write_place(path: Path, run: Path, config: Config, place: LogPlace, digest: str, parts: Sequence[Path]) -> None:
     """Make one log and write it as a whole. Raises UserError if a stage replaces the shard at the same time."""
     played = place.played
-    record = optional_record(played.trajectories, MANIFEST)
+    record = optional_json(played.trajectories / MANIFEST)
     if record is None and not parts:
         raise UserError(f"{played.trajectories}: its episodes are being replaced; {AGAIN}")
-    newest, manifest = record or (parts[-1], {})
+    newest, manifest = (parts[-1], {}) if record is None else (played.trajectories / MANIFEST, record)
     source = Exported(
         name=place.title,
         run=run.name,

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
+from bridges_tests.loopback import LoopbackServer
 from rla.llm.base import Completion, Generator, Request, TokenTrie
-from tests.loopback import LoopbackServer
 
 
 class Fault(StrEnum):

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from rla_bridges.engines.chat_server import ChatReply, ServerReplier
 from rla_bridges.engines.completions import ServerGenerator
 
+from rla.config.sections import JudgeConfig, JudgeServerConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request, TokenTrie
-from rla.pictures.prompts import parts_message
+from rla.pictures.prompts import Picture, PictureMessage, parts_message
 from tests.picture_prompts import CHAT, prompt, request, vision
 from tests.seeing import png_of
 
@@ -67,3 +69,19 @@ def test_a_chat_completion_without_a_log_probability_is_refused(entry: Any) -> N
     given = prompt("look", png_of("red"))
     with pytest.raises(UserError, match="no log-probability for each token"):
         Client(made=given.ids, logprobs={"content": [entry]}).replies(request(given))
+
+
+def test_the_judge_of_a_chat_server_is_sent_pictures() -> None:
+    sent: list[Any] = []
+
+    class Chat:
+        async def replies(self, messages: Any, **_: Any) -> list[ChatReply]:
+            sent.extend(messages)
+            return [ChatReply(text="score +1", truncated=False)]
+
+    server: Any = Chat()
+    config = JudgeConfig(server=JudgeServerConfig(url="http://test"))
+    turns = [PictureMessage(role="user", parts=(Picture(png_of("red")), "judge:"))]
+    tokens, (judgement,) = asyncio.run(ServerReplier(server=server, config=config).reply(turns, seed=1))
+    assert tokens.ids == [] and judgement.text == "score +1"
+    assert [part["type"] for part in sent[0]["content"]] == ["image_url", "text"]

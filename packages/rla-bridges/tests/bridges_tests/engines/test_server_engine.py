@@ -9,14 +9,14 @@ import time
 from dataclasses import replace
 
 import pytest
+from rla_bridges.engines import chat_server
+from rla_bridges.engines.chat_server import JsonClient
 from rla_bridges.engines.completions import API_KEY, SECTION, UNKNOWN, ServerGenerator
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
 from rla.errors import UserError
-from rla.llm import chat_server
 from rla.llm.base import Completion, ContextOverflow, Request, TokenTrie, UnusableReply, replies_to, restricted
 from rla.llm.chat import ChatFormat
-from rla.llm.chat_server import JsonClient
 from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_bridges.engines import chat_server
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
-from rla.llm import chat_server, factory
+from rla.llm import factory
 from rla.llm.base import SEED_MASK, Request
 from rla.llm.factory import ScriptedGenerator
 from rla.store.manifest import MANIFEST

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from rla_bridges.engines.chat_server import ChatReply
 from rla_programs.collecting.teachers import Dialogue
-
-from rla.llm.chat_server import ChatReply
 
 
 def test_a_server_reads_its_earlier_replies_without_their_thoughts_and_the_lesson_keeps_them() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from bridges_tests.engines.chat_completions import ChatCompletions, reply
 
 from programs_tests.coding.test_example import PROBLEM, REPLIES, WRITTEN
 from rla.llm.base import Request
@@ -21,7 +22,6 @@ from rla.seeds import derive
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows
 from tests.integration.conftest import Rla
-from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 PARAMS = """
 seed: 3

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import rla_programs.collecting.shard
+from bridges_tests.engines.chat_completions import ChatCompletions, reply
 from rla_programs.collecting.conversations import Conversation, read_conversations
 
 from rla.cli.app import run
@@ -16,7 +17,6 @@ from rla.envs import registry
 from rla.store.manifest import Origin, read_json
 from rla.store.records import Judgement, Segment, Step, StepScore, StopReason, Trajectory
 from rla.store.shards import ShardWriter
-from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 PARAMS = """
 seed: 5

@@ -11,6 +11,7 @@ from rla_screens.screens.prompts import ScreenJudge, ScreenPrompt
 from rla.agents import CommandTries, PolicyAgent
 from rla.config.sections import PolicyConfig
 from rla.envs.chat_prompts import ChatPrompt
+from rla.envs.observation import Observation
 from rla.envs.protocols import JudgeView
 from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
@@ -82,9 +83,9 @@ def test_the_stored_reply_and_its_tokens_stay_whole() -> None:
     sampled = Completion(
         token_ids=ids, logprobs=[-1.0] * len(ids), allowed=[[] for _ in ids], finish_reason=FinishReason.STOP
     )
-    agent.prompt("screen", (), images=(b"one",))
+    agent.prompt(Observation("screen", images=(b"one",)))
     step = agent.read(sampled, "screen", ())
-    agent.prompt("screen", (), images=(b"two",))
+    agent.prompt(Observation("screen", images=(b"two",)))
     assert step.reply == reply
     assert agent.segments()[0].token_ids == [1, *ids]
     assert [turn.parts for turn in turns.asked if turn.role == "assistant"] == [(f"Action: I click.\n{CALL}",)]

@@ -60,7 +60,7 @@ def test_trl_sees_the_tokens_that_rla_sees(config: Config, task: Task, tokenizer
     )
     episode = rules.make(task, config)
     seen = episode.reset()
-    first = list(agent.prompt(seen.text, ())[0])
+    first = list(agent.prompt(seen)[0])
     reply = [*chat.encode(command), chat.end_id]
     agent.read(
         Completion(
@@ -69,7 +69,7 @@ def test_trl_sees_the_tokens_that_rla_sees(config: Config, task: Task, tokenizer
         seen.text,
         (),
     )
-    both = agent.prompt(episode.step(command).text, ())[0]
+    both = agent.prompt(episode.step(command))[0]
 
     # Theirs: the rendered prompt, and what their tool loop appends for a result, a difference of two renderings.
     taught = taught_tokenizer(tokenizer)

@@ -53,8 +53,8 @@ def report_pictures(page: Page, run: Path, out: Path) -> None:
 def episode_picture(page: Page, run: Path, params: Path, last: int, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shown = Path(folder) / "disputed.html"
-        words = ["show", "--run", str(run), "--params", str(params), "--iteration", str(last), "--disputed", "5"]
-        if call([*words, "--html", str(shown)]):
+        words = ["show", "--run", str(run), "--params", str(params), "--iteration", str(last), "--disputed"]
+        if call([*words, "--count", "5", "--html", str(shown)]):
             raise SystemExit(2)
         page.open(shown)
         page.screenshot(out / "episode.png")

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.loopback import LoopbackServer
+from bridges_tests.loopback import LoopbackServer
 
 Answer = Callable[[int, dict[str, Any]], Any]  # number of the request, its body -> a `web.Response`, or the JSON
 

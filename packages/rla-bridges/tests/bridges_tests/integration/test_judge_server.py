@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from rla_bridges.engines import chat_server
 
-from rla.llm import chat_server
+from bridges_tests.engines.chat_completions import ChatCompletions, reply
 from rla.pipeline.finished import finished_iterations
 from rla.store.reading import read_manifest, read_rows
 from tests.integration.pipelines import PARAMS
-from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 RunRla = Callable[..., str]
 REPLIES = ("score +1", "score -1", "\x1b[31m?")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from rla_bridges.engines import chat_server
+from rla_bridges.engines.chat_server import FIRST, ChatReply, ChatServer
 
+from bridges_tests.engines.chat_completions import ChatCompletions, reply
+from bridges_tests.loopback import LoopbackServer
 from rla.config.sections import JudgeServerConfig
 from rla.errors import UserError
-from rla.llm import chat_server
-from rla.llm.chat_server import FIRST, ChatReply, ChatServer
-from tests.loopback import LoopbackServer
-from tests.unit.llm.chat_completions import ChatCompletions, reply
 
 
 @pytest.fixture(autouse=True)

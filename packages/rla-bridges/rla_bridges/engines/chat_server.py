@@ -23,8 +23,12 @@ from typing import Any
 
 import aiohttp
 
-from rla.config.sections import JudgeServerConfig
+from rla.config.sections import JudgeConfig, JudgeServerConfig
 from rla.errors import UserError
+from rla.llm.chat import Message
+from rla.pictures.prompts import PictureMessage, parts_message
+from rla.pictures.vision import PromptTokens
+from rla.store.records import Judgement
 from rla.text import neutral, one_line
 
 SILENCE = 600.0  # seconds without an answer before a request is retried
@@ -324,3 +328,38 @@ def _text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else []
     texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReplier:
+    """Replies of a chat server: text alone, possibly fewer than `judge.votes`. The ids of prompts are unknown, so they
+    are empty. Pictures are sent as parts of messages.
+    """
+
+    server: ChatServer
+    config: JudgeConfig
+
+    async def reply(
+        self, messages: Sequence[Message | PictureMessage], *, seed: int, session: str | None = None
+    ) -> tuple[PromptTokens, list[Judgement]]:
+        replies = await self.server.replies(
+            [parts_message(message) if isinstance(message, PictureMessage) else message for message in messages],
+            samples=self.config.votes,
+            seed=seed,
+            temperature=self.config.temperature,
+            max_tokens=self.config.max_tokens,
+        )
+        none: dict[str, Any] = {"token_ids": [], "logprobs": [], "allowed": []}
+        found = [Judgement(score=None, text=one.text, truncated=one.truncated, **none) for one in replies]
+        return PromptTokens(ids=[]), found
+
+    def release(self, session: str) -> None:
+        """Does nothing: nothing is kept by session."""
+
+    def close(self) -> None:
+        """Does nothing: connections end with the event loop."""
+
+
+def judge_on_server(config: JudgeConfig) -> ServerReplier:
+    """The replier of the server that `judge.server` names."""
+    return ServerReplier(server=ChatServer(config.server), config=config)

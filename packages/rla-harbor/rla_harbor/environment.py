@@ -1,0 +1,141 @@
+"""Tasks in Harbor's format as an environment: import, proof, and prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+
+from rla_programs.execution.local import LocalSandbox
+from rla_programs.execution.shell import shell_boxes
+
+from rla.config import Config
+from rla.envs.chat_prompts import judge_prompt, policy_prompt
+from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
+from rla.envs.protocols import JudgePrompt, PolicyPrompt
+from rla.errors import UserError
+from rla.processes import usable_cores
+from rla.store.records import Task, content_id
+from rla_harbor.episode import DONE, HarborService
+from rla_harbor.folders import HarborTask, read_folder, task_folders
+from rla_harbor.machines import SandboxMachine
+from rla_harbor.params import HarborParams
+
+RULES = (
+    "You solve a task in the bash shell of a Linux machine. An action is one shell command, which may have several "
+    "lines. The folder stays from one command to the next; variables do not, and processes end with their command. "
+    f"When the task is solved, give the action {DONE}: then tests decide."
+)
+
+
+class Harbor:
+    """Terminal tasks in the format of Harbor, solved in a shell."""
+
+    name = "harbor"
+    Params = HarborParams
+
+    def check(self, config: Config) -> None:
+        if config.policy.decoding != "free" or config.policy.reply == "index":
+            raise UserError("env.name: harbor needs policy.decoding: free and policy.reply: tagged, or text")
+
+    def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
+        raise UserError("env.name: harbor has no tasks of its own; set tasks.path, or run rla make-tasks --from FOLDER")
+
+    def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
+        """The tasks that can be played here. `tell` gets a line with the reason for each of the others."""
+        own, say = config.env.own, tell or (lambda line: None)
+        top = Path((own.test_path if config.tasks.held_out(split) else "") or str(config.tasks.path)).resolve()
+        if not top.is_dir():
+            raise UserError(f"tasks.path: {top} is not a folder; name a folder of tasks in Harbor's format")
+        readable, left_out = dict[str, HarborTask](), dict[str, str]()
+        for folder in task_folders(top):
+            try:
+                task = read_folder(folder)
+            except ValueError as error:
+                left_out[folder.name] = str(error)
+                continue
+            if (first := readable.setdefault(task.digest, task)) is not task:
+                left_out[folder.name] = f"it is a copy of {first.folder.name}"
+        wanted = _in_split([readable[digest] for digest in sorted(readable)], config, split)[: config.tasks.limit]
+        proofs = asyncio.run(_proofs(wanted, own, config.env.reward_threshold))
+        left_out |= {task.folder.name: why for task, why in zip(wanted, proofs, strict=True) if why}
+        for name, why in sorted(left_out.items()):
+            say(_line(f"{name} is left out: {why}", most=300))
+        return [_row(task, split) for task, why in zip(wanted, proofs, strict=True) if not why]
+
+    def make(self, task: Task, config: Config) -> AwaitedEnvironment:
+        """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
+        return self.service(config).make(task)
+
+    def service(self, config: Config) -> HarborService:
+        return HarborService(config.env.own)
+
+    def policy_prompt(self, config: Config) -> PolicyPrompt:
+        return policy_prompt(config, rules=RULES)
+
+    def judge_prompt(self, config: Config) -> JudgePrompt:
+        return judge_prompt(config, rules="an agent that solves a task in the shell of a Linux machine")
+
+
+def _line(text: str, *, most: int) -> str:  # it may hold text of a task
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:most]
+
+
+def _in_split(tasks: list[HarborTask], config: Config, split: str) -> list[HarborTask]:
+    """All tasks if held-out ones have a folder of their own, else a share that depends on their contents alone."""
+    own, tests = config.env.own, config.tasks.test_splits
+    held_out = tasks if own.test_path else tasks[: ceil(own.held_out * len(tasks))]
+    if config.tasks.held_out(split):
+        return held_out[tests.index(split) :: len(tests)]
+    return tasks if own.test_path else tasks[len(held_out) :]
+
+
+def _row(task: HarborTask, split: str) -> Task:
+    name = content_id(Harbor.name, task.digest)
+    return Task(
+        task_id=name,
+        env=Harbor.name,
+        split=split,
+        slot=name,
+        kind=_line(task.category, most=60),
+        scene=_line(task.folder.name, most=60),
+        instruction=task.instruction,
+        payload=json.dumps({"digest": task.digest, "folder": str(task.folder)}, sort_keys=True),
+    )
+
+
+async def _proofs(tasks: list[HarborTask], own: HarborParams, threshold: float) -> list[str]:
+    """For each task why it cannot be played; empty if it can."""
+    sandbox, places = shell_boxes(), asyncio.Semaphore(usable_cores())
+
+    async def proof(task: HarborTask) -> str:
+        if why := task.why_not(own.backend):
+            return why
+        async with places:
+            return "" if task.sandbox or not own.prove else await _proof(task, own, sandbox, threshold)
+
+    return await asyncio.gather(*map(proof, tasks))
+
+
+async def _proof(task: HarborTask, own: HarborParams, sandbox: LocalSandbox, threshold: float) -> str:
+    """Its tests must fail if nothing is done, and pass after its own solution, if it brings one."""
+    for solved in (False, True) if task.solved else (False,):
+        machine = SandboxMachine(task, own, sandbox)
+        try:
+            await machine.start()
+            ran = await machine.solve() if solved else None
+            reward = await machine.verify()
+        except EnvironmentFailure as error:
+            return str(error)
+        finally:
+            await machine.stop()
+        if reward is None:
+            return "its tests leave no reward in the sandbox"
+        if ran is None and reward >= threshold:
+            return f"its tests give {reward:g} although nothing was done"
+        if ran is not None and reward < threshold:
+            ended = ran.ended or f"exit code {ran.code}"
+            return f"its own solution gets {reward:g} in the sandbox ({ended}), so it needs an image or a network"
+    return ""

@@ -1,0 +1,201 @@
+"""Task folders in Harbor's format (`task.toml`, schema 1): read, checked, and identified by their contents.
+
+task.toml  instruction.md  environment/Dockerfile  tests/test.sh  solution/solve.sh (optional)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_programs.execution.dockerfile import INSTALLS, BuildPlan, NeedsImage, plan_of
+
+from rla.errors import UserError
+
+CONFIG = "task.toml"
+LARGEST = 64 << 20  # bytes of a folder
+CANARY = re.compile(r"(?:[ \t]*(?:<!--|#).*canary.*\n|\s*\n)*", re.IGNORECASE)  # marks that Harbor hides, too
+SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])B?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarborTask:
+    """One folder. `sandbox`, `backend`: why it cannot be played there, or empty. `agent_s`: 0 if it is not given."""
+
+    folder: Path
+    digest: str
+    instruction: str
+    category: str
+    plan: BuildPlan
+    verifier_variables: dict[str, str]
+    solution_variables: dict[str, str]
+    agent_s: float
+    verifier_s: float
+    build_s: float
+    memory_mb: int
+    storage_mb: int
+    solved: bool
+    sandbox: str
+    backend: str
+
+    def files(self, name: str, target: str) -> list[tuple[Path, str]]:
+        """The files of a subfolder, and their paths below `target`."""
+        top = self.folder / name
+        return [
+            (path, f"{target}/{path.relative_to(top).as_posix()}") for path in sorted(top.rglob("*")) if path.is_file()
+        ]
+
+    def why_not(self, backend: str) -> str:
+        """Why it cannot be played with this backend, which may be empty; empty if it can."""
+        return (self.backend if backend else f"{self.sandbox}; env.own.backend is empty") if self.sandbox else ""
+
+
+def task_folders(top: Path) -> list[Path]:
+    """The task folders in `top` and below, or `top` itself. Raises UserError if there are none."""
+    found = dict.fromkeys(path.parent for name in (CONFIG, "instruction.md") for path in sorted(top.rglob(name)))
+    if not found:
+        raise UserError(f"{top}: holds no folder with a {CONFIG}; name a folder of tasks in Harbor's format")
+    return sorted(path for path in found if found.keys().isdisjoint(path.parents))  # steps and files lie below
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of names, contents and execute bits. Raises ValueError for links that lead outside, and huge folders."""
+    hashed, files = hashlib.sha256(), sorted(path for path in folder.rglob("*") if path.is_file())
+    if away := [path for path in files if not path.resolve().is_relative_to(folder.resolve())]:
+        raise ValueError(f"{away[0].relative_to(folder)} is a link that leads out of the folder")
+    if sum(path.stat().st_size for path in files) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
+    for path in files:
+        name, mode = path.relative_to(folder).as_posix().encode(), b"x" if os.access(path, os.X_OK) else b"-"
+        for part in (name, path.read_bytes(), mode):
+            hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.hexdigest()
+
+
+def read_folder(folder: Path) -> HarborTask:
+    """Raises ValueError with the file or key that is wrong."""
+    try:
+        return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise ValueError(f"it has no {os.path.relpath(error.filename, folder)}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{CONFIG}: {error}") from None
+    except (OSError, TypeError, AttributeError, NotImplementedError, RecursionError) as error:  # odd globs and nesting
+        raise ValueError(f"it cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
+    environment, agent, verifier = (_table(config, name) for name in ("environment", "agent", "verifier"))
+    usual = environment.get("network_mode")
+    phases = ["it changes its network"] * any(one.get("network_mode") not in (None, usual) for one in (agent, verifier))
+    nowhere, instruction = list(_nowhere(folder, config)), ""
+    if not nowhere:
+        (folder / "tests/test.sh").stat()
+        instruction = CANARY.sub("", (folder / "instruction.md").read_text(encoding="utf-8"), count=1).strip()
+        if not instruction:
+            raise ValueError("instruction.md is empty")
+    sandbox, plan = [*nowhere, *_beyond_sandbox(folder, config)], BuildPlan()
+    if not sandbox:
+        try:
+            plan = plan_of(folder / "environment")
+        except NeedsImage as reason:
+            sandbox.append(str(reason))
+    plan.variables |= _texts(environment, "environment.env")
+    plan.folder = str(environment.get("workdir") or plan.folder)
+    return HarborTask(
+        folder=folder,
+        digest=_digest(folder),
+        instruction=instruction,
+        category=str(_table(config, "metadata").get("category") or "harbor"),
+        plan=plan,
+        verifier_variables=_texts(verifier, "verifier.env"),
+        solution_variables=_texts(_table(config, "solution"), "solution.env"),
+        agent_s=_number(agent, "agent.timeout_sec", 0.0),
+        verifier_s=_number(verifier, "verifier.timeout_sec", 600.0),
+        build_s=_number(environment, "environment.build_timeout_sec", 600.0),
+        memory_mb=_megabytes(environment, "memory"),
+        storage_mb=_megabytes(environment, "storage"),
+        solved=(folder / "solution/solve.sh").is_file(),
+        sandbox="; ".join(sandbox),
+        backend="; ".join([*nowhere, *phases]),
+    )
+
+
+def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
+    found = config.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{CONFIG}: {name} is not a table")
+    return found
+
+
+def _number(table: dict[str, Any], key: str, default: float) -> float:
+    value = table.get(key.partition(".")[2], default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (value == default or 0 < value <= 86400):
+        raise ValueError(f"{CONFIG}: {key} is {value!r}; it must be a number above 0 and at most 86400")
+    return float(value)
+
+
+def _megabytes(table: dict[str, Any], name: str) -> int:
+    """`memory_mb`, or the older `memory` with a unit, such as "2G"."""
+    value = table.get(f"{name}_mb", table.get(name, 1 << 30))
+    if isinstance(value, str) and (found := SIZE.fullmatch(value.strip())):
+        value = max(1, int(float(found[1]) * {"G": 1024, "M": 1, "K": 1 / 1024}[found[2].upper()]))
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{CONFIG}: environment.{name} is {value!r}; write {name}_mb as a whole number above 0")
+    return value
+
+
+def _texts(table: dict[str, Any], key: str) -> dict[str, str]:
+    found = _table(table, key.partition(".")[2])
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(f"{CONFIG}: {key} is not a table of texts")
+    return found
+
+
+def _nowhere(folder: Path, config: dict[str, Any]) -> Iterator[str]:
+    """Features of Harbor that are not played here, whatever runs the task."""
+    environment, verifier = _table(config, "environment"), _table(config, "verifier")
+    version = str(config.get("schema_version", config.get("version", "1")))
+    reasons = {
+        f"its schema version is {version}, and 1 is known": version.partition(".")[0] != "1",
+        "it has several steps": config.get("steps"),
+        "it is for Windows": str(environment.get("os", "linux")).lower() != "linux",
+        "it wants a GPU or TPU": environment.get("gpus") or environment.get("tpu"),
+        "it wants MCP servers": environment.get("mcp_servers"),
+        "its tests want an environment of their own": verifier.get("environment_mode") == "separate"
+        or verifier.get("environment"),
+        "it collects files of services": verifier.get("collect"),
+        "it continues the trajectory of another agent": (folder / "trajectory.json").exists(),
+    }
+    return (reason for reason, holds in reasons.items() if holds)
+
+
+def _beyond_sandbox(folder: Path, config: dict[str, Any]) -> Iterator[str]:
+    """What needs an image, a network or other users. The Dockerfile is read elsewhere."""
+    environment, tests = _table(config, "environment"), folder / "tests/test.sh"
+    if environment.get("docker_image"):
+        yield f"it needs the image {environment['docker_image']}"
+    if found := sorted((folder / "environment").glob("docker-compose.y*ml")):
+        yield f"it needs the images of environment/{found[0].name}"
+    if environment.get("healthcheck"):
+        yield "it has a health check, so it runs a service"
+    if folder.resolve().is_relative_to("/usr"):
+        yield "it lies below /usr, which can be read in the sandbox"
+    for name in ("environment", "agent", "verifier"):
+        section = _table(config, name)
+        if section.get("allowed_hosts") or section.get("network_mode") == "allowlist":
+            yield f"{name}.network_mode wants a network, and the sandbox has none"
+        if section.get("user") not in (None, "root", 0):
+            yield f"{name}.user is {section['user']!r}"
+        if any("${" in value for value in _texts(section, f"{name}.env").values()):
+            yield f"{name}.env takes values of this machine"
+    # If it brings a solution, playing that shows whether its tests run here.
+    alone = tests.exists() and not (folder / "solution/solve.sh").exists()
+    if alone and (called := INSTALLS.search(tests.read_text(encoding="utf-8"))):
+        yield f"its tests call {called[0].strip()}, which needs an image or a network"

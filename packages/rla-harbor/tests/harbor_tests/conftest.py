@@ -1,0 +1,3 @@
+"""The task folders are data: their tests run in the sandbox."""
+
+collect_ignore = ["tasks"]

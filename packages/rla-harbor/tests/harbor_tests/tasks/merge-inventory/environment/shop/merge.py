@@ -1,0 +1,3 @@
+def merge(one, other):
+    one.update(other)
+    return one

@@ -1,0 +1,99 @@
+"""Tasks that need an image, through the package harbor: the real one if it is installed, else the part of it that is
+called. Its backend is a class of the tests, because no engine for containers runs where tests run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rla_harbor.machines import check_backend
+
+from harbor_tests.builders import TESTS, imported, needs_sandbox, one, played, written
+from harbor_tests.fake_harbor import harbor_or_fake
+from rla.envs.observation import EnvironmentFailure, Observation
+from rla.errors import UserError
+from rla.store.records import Task
+
+BACKEND = "harbor_tests.shell_environment:ShellEnvironment"
+ALPINE = "FROM alpine:3.20\nRUN apk add jq\nWORKDIR /app\n"
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether harbor itself is called. Afterwards no environment is left."""
+    needs_sandbox()
+    yield harbor_or_fake(monkeypatch)
+    module = sys.modules.get("harbor_tests.shell_environment")
+    assert module is None or module.NAMES == []
+
+
+def task_in(tmp_path: Path, **files: str) -> Task:
+    return one(written(tmp_path, docker=ALPINE, **files), backend=BACKEND)  # type: ignore[arg-type]
+
+
+def answers(row: Task, *actions: str) -> list[Observation]:
+    return played(row, actions, backend=BACKEND, command_s=2.0)
+
+
+def test_a_script_solves_the_task_and_doing_nothing_does_not(real: bool, tmp_path: Path) -> None:
+    row = task_in(tmp_path)
+    first, made, end = answers(row, "echo 42 > answer; echo made", "done")
+    assert "The shell is in /app." in first.text and made.text == "made"
+    assert end.done and end.reward == 1.0
+    assert answers(row, "done")[-1].reward == 0.0
+    assert answers(row, "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt")[-1].reward == 0.0
+
+
+def test_folders_stay_and_outputs_have_no_mark(real: bool, tmp_path: Path) -> None:
+    _, moved, where, quoted, failed, replaced, _ = answers(
+        task_in(tmp_path), "mkdir -p x; cd x", "pwd", "echo \"it's\" '$HOME'", "exit 3", "exec echo gone"
+    )
+    assert (moved.text, where.text, quoted.text) == ("[no output]", "/app/x", "it's $HOME")
+    assert (failed.text, replaced.text) == ("[exit code 3]", "gone")
+
+
+def test_a_command_that_hangs_is_stopped(real: bool, tmp_path: Path) -> None:
+    _, slow, end = answers(task_in(tmp_path), "sleep 60", "done")
+    assert slow.text == "[stopped after 2 seconds]" and end.done
+
+
+def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> None:
+    broken = task_in(tmp_path / "one", files={"environment/broken": "x"})  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentFailure, match="did not start: RuntimeError: the image cannot be built"):
+        answers(broken, "done")
+    silent = task_in(tmp_path / "two", tests="#!/bin/bash\ntrue\n")
+    with pytest.raises(EnvironmentFailure, match="gave no reward"):
+        answers(silent, "done")
+    many = TESTS + 'echo \'{"a": 1, "b": 1}\' > /logs/verifier/reward.json\n'
+    with pytest.raises(EnvironmentFailure, match="left no reward"):
+        answers(task_in(tmp_path / "three", tests=many), "done")
+
+
+def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path) -> None:
+    row = one(written(tmp_path), backend=BACKEND)
+    assert "not permitted" in answers(row, "python3 -c 'import socket; socket.socket()'")[1].text
+
+
+def test_a_backend_that_cannot_work_is_an_error_before_anything_runs(real: bool) -> None:
+    with pytest.raises(UserError, match=r"harbor cannot use docker here \(SystemExit: Docker"):
+        check_backend("docker")
+    with pytest.raises(UserError, match="'spaceship' is not a valid EnvironmentType"):
+        check_backend("spaceship")
+
+
+def test_without_harbor_the_remedy_is_named(tmp_path: Path) -> None:
+    try:
+        importlib.import_module("harbor.environments.factory")
+    except ImportError:
+        with pytest.raises(
+            UserError, match=r"needs the package harbor and Python 3\.12; install packages/rla-harbor\[harbor\]"
+        ):
+            check_backend("docker")
+    else:
+        pytest.skip("harbor is installed")
+    rows, told = imported(written(tmp_path, docker=ALPINE).parent)
+    assert rows == [] and told == ["answer is left out: its Dockerfile has FROM alpine:3.20; env.own.backend is empty"]

@@ -1,0 +1,85 @@
+"""`make-tasks`: which folders become tasks, the reasons for the others, and the splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harbor_tests.builders import TASKS, imported, needs_sandbox, written
+from rla.config.sections import PolicyConfig
+from rla.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def sandbox() -> None:
+    needs_sandbox()
+
+
+def test_the_tasks_of_this_folder() -> None:
+    rows, told = imported(TASKS)
+    assert sorted(row.scene for row in rows) == ["fix-report", "merge-inventory", "recover-token"]
+    assert len(told) == 1 and told[0].startswith("build-with-apt is left out: its Dockerfile has RUN with apt-get")
+
+
+def test_every_folder_that_is_left_out_is_told_with_its_reason(tmp_path: Path) -> None:
+    written(tmp_path, "good")
+    written(tmp_path, "copy")
+    written(tmp_path, "won", tests="echo 1 > /logs/verifier/reward.txt\n")
+    written(tmp_path, "silent", tests="true\n")
+    written(tmp_path, "unsolvable", solution="echo 41 > answer")
+    written(tmp_path, "broken", docker="FROM debian\nRUN false\n")
+    written(tmp_path, "hungry", toml="[environment]\ngpus = 1\n")
+    written(tmp_path, "odd", toml="[agent]\ntimeout_sec = true\n")
+    rows, told = imported(tmp_path)
+    assert [row.scene for row in rows] == ["copy"]
+    reasons = dict(line.split(" is left out: ") for line in told)
+    assert reasons.pop("good") == "it is a copy of copy"
+    assert reasons == {
+        "won": "its tests give 1 although nothing was done",
+        "silent": "its tests leave no reward in the sandbox",
+        "unsolvable": "its own solution gets 0 in the sandbox (exit code 0), so it needs an image or a network",
+        "broken": "RUN false failed in the sandbox: exit code 1",
+        "hungry": "it wants a GPU or TPU; env.own.backend is empty",
+        "odd": "task.toml: agent.timeout_sec is True; it must be a number above 0 and at most 86400",
+    }
+
+
+def test_without_proofs_nothing_is_played(tmp_path: Path) -> None:
+    written(tmp_path, "won", tests="echo 1 > /logs/verifier/reward.txt\n")
+    rows, told = imported(tmp_path, prove=False)
+    assert [row.scene for row in rows] == ["won"] and told == []
+
+
+def test_the_splits_divide_the_folder_by_contents(tmp_path: Path) -> None:
+    for number in range(5):
+        written(tmp_path, f"task{number}", files={"environment/number": str(number)})
+    train, _ = imported(tmp_path, prove=False, held_out=0.4)
+    test, _ = imported(tmp_path, prove=False, held_out=0.4, split="test")
+    assert (len(train), len(test)) == (3, 2)
+    assert {row.task_id for row in train}.isdisjoint(row.task_id for row in test)
+    whole, _ = imported(tmp_path, prove=False, split="test", test_path=str(tmp_path))
+    assert len(whole) == 5
+
+
+def test_text_of_a_task_in_a_line_is_printable_and_short(tmp_path: Path) -> None:
+    written(tmp_path, "good")
+    image = "x\\u001b[31m" + "y" * 1000
+    written(tmp_path, "long", toml=f'[environment]\ndocker_image = "{image}"\n')
+    _, (line,) = imported(tmp_path)
+    assert line.isprintable() and len(line) == 300
+
+
+def test_impossible_parameters_name_their_remedy(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from rla_harbor.environment import Harbor
+
+    from harbor_tests.builders import config_of
+
+    with pytest.raises(UserError, match="rla make-tasks --from"):
+        Harbor().tasks(config_of(), split="train", seed=0)
+    with pytest.raises(UserError, match="is not a folder"):
+        imported(tmp_path / "nothing")
+    with pytest.raises(UserError, match="decoding: free"):
+        Harbor().check(replace(config_of(), policy=PolicyConfig(decoding="admissible")))
