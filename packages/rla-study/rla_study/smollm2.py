@@ -46,10 +46,10 @@ def convert(file: Path, folder: Path) -> None:
 
     disable_progress_bar()
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    tokenizer = AutoTokenizer.from_pretrained(**source)
+    tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
     # The file only names its pre-tokenizer, and transformers does not know the name: it splits off single digits.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
-    read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, trust_remote_code=False)
     kept = LlamaConfig().to_dict().keys() - {"quantization_config", "dtype", "transformers_version"}
     settings = {name: value for name, value in read.config.to_dict().items() if name in kept}
     model = LlamaForCausalLM(LlamaConfig(**settings, dtype="bfloat16"))

@@ -272,4 +272,4 @@ except OSError: sys.exit(0)
 sys.exit(6)
 """
     (one,) = play(source, echo, sandbox=True, readable=READABLE)
-    assert (one.outcome, one.error) == (1, None)
+    assert (one.outcome, one.error) == (1, None), one.error
