@@ -51,7 +51,10 @@ class CommandBox:
         flags += [text for folder in above for text in ("--perms", "0755", "--dir", folder)]  # by default the owner's
         for path in paths:
             flags += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
-        self._flags = [*flags, *bound(python), *devices("/tmp"), "--ro-bind", str(self.socket), SOCKET]
+        flags += [*bound(python), *devices("/tmp"), "--ro-bind", str(self.socket), SOCKET]
+        for link, target in _links_between(paths).items():
+            flags += ["--symlink", target, link]
+        self._flags = flags
 
     def session(self, command: Sequence[str], *, env: Mapping[str, str], folder: Path, mark: str) -> Session:
         """The command in a new box, in which `folder` belongs to its user, and HOME is that folder. Raises OSError."""
@@ -74,3 +77,16 @@ class CommandBox:
 
     def close(self) -> None:
         remove(self._folder)
+
+
+def _links_between(readable: Sequence[str]) -> dict[str, str]:
+    """Link -> target of the links outside of `readable` that lead from a virtual environment to its interpreter."""
+    found = {}
+    for folder in readable:
+        program = os.path.join(folder, "bin", "python")
+        while os.path.islink(program):
+            target = os.readlink(program)
+            if not any(program.startswith(f"{one}/") for one in readable):
+                found[program] = target
+            program = os.path.join(os.path.dirname(program), target)
+    return found
