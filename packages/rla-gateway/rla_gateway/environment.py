@@ -54,7 +54,6 @@ class Agent:
         return Gateway(config)
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
-        """Reads replies as they are; the prompts come from the agent."""
         return policy_prompt(config)
 
     def judge_prompt(self, config: Config) -> JudgePrompt:

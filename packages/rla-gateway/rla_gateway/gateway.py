@@ -196,18 +196,23 @@ class AgentEpisode:
         self._step = step
 
     async def stopped(self) -> Observation:
-        """The program may still end without the policy."""
         self._refuse("the episode has no more requests, or no more context")
         assert self._program is not None
         await asyncio.wait([self._program.ended], timeout=LAST_S)
         return await self._concluded(self._text)
 
     def close(self) -> None:
-        """The running event loop ends the program; without one it is killed here."""
+        """End the program in the background; if the gateway is its own, at once, because the event loop may be over."""
         if self._program is not None:
             self._program.kill()
+        if self._program is not None and self._alone:
+            self._program.sweep()
+            self._gateway.watch.close()
+            remove(self._folder)
+            self.key, self._program = "", None
+            self._gateway.episodes.clear()
         with contextlib.suppress(RuntimeError):
-            ending = asyncio.get_running_loop().create_task(self._end(last=True))
+            ending = asyncio.get_running_loop().create_task(self._gateway.close() if self._alone else self._end())
             self._gateway.ending.add(ending)
             ending.add_done_callback(self._gateway.ending.discard)
 
@@ -266,7 +271,6 @@ class AgentEpisode:
             return 0.0
 
     async def _verified(self) -> int:
-        """The status of the verifier. Raises EnvironmentFailure if it does not end."""
         verifier = self._started("verifier", self._own.verifier)
         await asyncio.wait([verifier.ended], timeout=self._own.idle_s)
         status = verifier.status()
@@ -292,22 +296,19 @@ class AgentEpisode:
             raise EnvironmentFailure(f"env.own.{key} does not start: {error.strerror or error}") from None
 
     def _refuse(self, why: str) -> None:
-        """Answer every request, from now on, with an error."""
         self._refusal, self._now = why, None
         for one in self._asked:
             if not one.answer.done():
                 one.answer.set_exception(BadRequest(why, code=OVER))
                 one.answer.exception()  # nobody may listen any more
 
-    async def _end(self, *, last: bool = False) -> None:
-        """End the program, and forget the episode."""
-        if self.key:
-            self._refuse("the episode is over")
-            self._gateway.episodes.pop(self._name, None)
-            self.key, program, self._program = "", self._program, None
-            if program is not None:
-                self._gateway.watch.forget(program)
-                await program.end()
-            await asyncio.to_thread(remove, self._folder)
-        if last and self._alone:
-            await self._gateway.close()
+    async def _end(self) -> None:
+        if not self.key:
+            return
+        self._refuse("the episode is over")
+        self._gateway.episodes.pop(self._name, None)
+        self.key, program, self._program = "", self._program, None
+        if program is not None:
+            self._gateway.watch.forget(program)
+            await program.end()
+        await asyncio.to_thread(remove, self._folder)
