@@ -29,6 +29,9 @@ LONGEST = 100_000  # characters of a command: an argument of a program has at mo
 HOME, TOOLS, PACKAGES = "/root", "/box/bin", "/box/packages"
 ETC = ("alternatives", "ld.so.cache", "localtime", "magic", "mime.types", "profile", "shells")
 PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+# pytest reads its settings in the folders above a test, up to the root.
+PYTEST_FILES = [f"/{name}" for name in ("conftest.py", "pyproject.toml", "tox.ini", "setup.cfg")]
+PYTEST_FILES += [f"/{dot}pytest.{end}" for dot in ("", ".") for end in ("ini", "toml")]
 RUN_PYTEST = b"#!/usr/bin/env python3\nimport sys\nimport pytest\nsys.exit(pytest.main())\n"
 VARIABLES = {
     "HOME": HOME,
