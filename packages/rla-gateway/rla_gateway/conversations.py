@@ -31,7 +31,8 @@ class Conversations:
 
     def asked(self, request: ChatRequest) -> tuple[str, ChatTurns]:
         """The text of the next observation, and its prompt."""
-        messages, known = request.messages, [self._steps.get(one) for one in _digests(request.messages, request.tools)]
+        messages = request.messages
+        known = [self._steps.get(one) for one in _digests(messages[:-1], request.tools)]
         end = max((number for number, step in enumerate(known, start=1) if step is not None), default=0)
         turns = tuple((one.role, one.content(self.calls)) for one in messages[end:])
         text = turns[0][1] if len(turns) == 1 else "\n\n".join(f"{role}: {said}" for role, said in turns)

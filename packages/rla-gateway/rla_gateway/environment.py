@@ -38,7 +38,7 @@ class Agent:
                 named = {"instruction": row["instruction"], "kind": row.get("kind", ""), "split": row["split"]}
             except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
                 named = {"split": None}
-            if not all(isinstance(value, str) for value in named.values()):
+            if not all(isinstance(value, str) and "\0" not in value for value in named.values()):
                 raise UserError(f'{path}:{number}: a task is a JSON object with the texts "instruction" and "split"')
             if named["split"] == split:
                 found.append(root_task(env=NAME, content=row, **named))

@@ -1,7 +1,5 @@
 """The endpoint, and its episodes: runs of the agent's program. A request is a step, and the program's end is the end.
-
-Each episode has a path and a key of its own on the loopback address. The size of a request is limited, and so are the
-seconds for its body and for its answer to be taken.
+Each episode has a path and a key of its own on the loopback address. Size and seconds of a request are limited.
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import math
 import os
 import re
 import secrets
@@ -33,8 +32,7 @@ from rla_gateway.messages import MODEL, BadRequest, ChatAnswer, ChatRequest, ans
 from rla_gateway.params import AgentParams, check_machine
 
 BYTES_PER_TOKEN = 64  # of a request, for each token of the context: more never fit
-BODY_S, WRITE_S = 30.0, 60.0
-LAST_S = 10.0  # for the program to end after the last reply
+BODY_S, WRITE_S, LAST_S = 30.0, 60.0, 10.0  # LAST_S: for the program to end after the last reply
 MOST_WAITING = 64  # requests of an episode at a time
 OVER = "context_length_exceeded"  # the code that agents know for an end without an answer
 UNTOLD = Step(observation="", commands=(), reply="", action="", valid=True, truncated=False, segment=0, start=0, end=0)
@@ -159,8 +157,7 @@ class AgentEpisode:
 
     def __init__(self, gateway: Gateway, task: Task, *, alone: bool = False) -> None:
         self._gateway, self._task, self._alone = gateway, task, alone
-        self._own = gateway.own
-        self.key = ""
+        self._own, self.key = gateway.own, ""
         self._program: Session | None = None
 
     async def reset(self) -> Observation:
@@ -173,9 +170,8 @@ class AgentEpisode:
         self._now: PendingRequest | None = None
         self._text = self._refusal = ""
         self._folder = Path(tempfile.mkdtemp(prefix="rla-agent-"))
-        (self._folder / "task.json").write_text(self._task.payload, encoding="utf-8")
         self._address = await self._gateway.enter(self._name, self)
-        self._program = self._started("command", self._own.command)
+        self._program = self._started("command", self._own.command, self._folder)
         self._gateway.watch.add(self._program)
         seen = await self._next()
         if seen.done:
@@ -187,7 +183,7 @@ class AgentEpisode:
         if self._now is None:
             raise EnvironmentFailure("a step without a request")
         request, calls = self._now.request, self._conversations.calls if self._now.request.tools else None
-        answer = answer_of(action, self._step, name=f"{self._name}-{len(self._asked)}", calls=calls)
+        answer = answer_of(action, self._step, name=f"{self._name}-{self._asked.index(self._now)}", calls=calls)
         self._conversations.replied(request, answer.message)
         self._now.answer.set_result(answer)
         return await self._next(understood=answer.understood)
@@ -266,23 +262,27 @@ class AgentEpisode:
         try:  # not a pipe, for which this would wait
             file = os.open(self._folder / "outcome", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             with open(file, "rb") as found:
-                return float(found.read(64))
+                reward = float(found.read(64))
         except (OSError, ValueError):
             return 0.0
+        return reward if math.isfinite(reward) else 0.0
 
     async def _verified(self) -> int:
-        verifier = self._started("verifier", self._own.verifier)
-        await asyncio.wait([verifier.ended], timeout=self._own.idle_s)
-        status = verifier.status()
-        await verifier.end()
+        with tempfile.TemporaryDirectory(prefix="rla-task-") as private:  # the program may have changed its own copy
+            verifier = self._started("verifier", self._own.verifier, Path(private))
+            await asyncio.wait([verifier.ended], timeout=self._own.idle_s)
+            status = verifier.status()
+            await verifier.end()
         if status is None:
             raise EnvironmentFailure(f"env.own.verifier did not end in {self._own.idle_s:g} s: {verifier.output()}")
         return status
 
-    def _started(self, key: str, command: Sequence[str]) -> Session:
-        """The program of a command. Raises EnvironmentFailure."""
-        paths = {name: str(self._folder / file) for name, file in (("task", "task.json"), ("outcome", "outcome"))}
-        named = {"instruction": self._task.instruction, **paths, "folder": str(self._folder)}
+    def _started(self, key: str, command: Sequence[str], place: Path) -> Session:
+        """The program of a command; `place`: for the file of its task. Raises EnvironmentFailure."""
+        task = place / "task.json"
+        task.write_text(self._task.payload, encoding="utf-8")
+        paths = {"task": str(task), "outcome": str(self._folder / "outcome"), "folder": str(self._folder)}
+        named = {"instruction": self._task.instruction, **paths}
         words = [PLACES.sub(lambda found: named[found[1]], word) for word in command]
         env = {f"AGENT_{name.upper()}": value for name, value in named.items()}
         env |= {"OPENAI_BASE_URL": self._address, "OPENAI_API_KEY": self.key, "NO_PROXY": "127.0.0.1,localhost"}
@@ -290,8 +290,7 @@ class AgentEpisode:
         try:
             if box is not None:
                 return box.session(words, env=env, folder=self._folder, mark=self.key)
-            folder = self._folder if key == "verifier" else None
-            return Session(words, env=os.environ | env, mark=self.key, folder=folder)
+            return Session(words, env=os.environ | env, mark=self.key, folder=None)
         except OSError as error:
             raise EnvironmentFailure(f"env.own.{key} does not start: {error.strerror or error}") from None
 

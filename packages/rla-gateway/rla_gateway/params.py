@@ -22,7 +22,7 @@ class AgentParams:
     command: tuple[str, ...] = ()
     # exit: status 0 wins; file: the number that the agent writes to {outcome}; verifier: another program's status 0
     outcome: Literal["exit", "file", "verifier"] = "exit"
-    verifier: tuple[str, ...] = ()  # run in the episode's folder when the agent has ended; replaced as in command
+    verifier: tuple[str, ...] = ()  # run when the agent has ended; replaced as in command
     vocabulary: str = ""  # a text file whose words become tokens of a small new model
     format: Literal["hermes", "qwen3_coder"] = "hermes"  # how the model's chat template writes tool calls
     idle_s: float = ranged(300.0, above=0.0, most=86400.0)  # until its next request, or its end

@@ -40,5 +40,5 @@ class AgentTables:
             (str(row["iteration"]), number(row[KEYS[0]], 1), number(row[KEYS[1]], 1), percent(row[KEYS[2]]))
             for row in filter(lambda row: row.get(KEYS[0]), summary.iterations)
         )
-        columns = ("iteration", "requests of an episode", "conversations", "requests that rewrite history")
+        columns = ("iteration", "requests of an episode", "conversations", "rewrite history")
         return [Table(title="Agents", columns=columns, rows=cells)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.shell import shell_boxes
 
 from rla.config import Config
+from rla.envs.authoring import root_task
 from rla.envs.chat_prompts import judge_prompt, policy_prompt
 from rla.envs.observation import AwaitedEnvironment, EnvironmentFailure
 from rla.envs.protocols import JudgePrompt, PolicyPrompt
@@ -29,6 +30,8 @@ RULES = (
     f"When the task is solved, give the action {DONE}: then tests decide."
 )
 
+PROOFS: dict[tuple[str, HarborParams, float], str] = {}  # both splits of a folder are made of the same tasks
+
 
 class Harbor:
     """Terminal tasks in the format of Harbor, solved in a shell."""
@@ -41,12 +44,14 @@ class Harbor:
             raise UserError("env.name: harbor needs policy.decoding: free and policy.reply: tagged, or text")
 
     def tasks(self, config: Config, *, split: str, seed: int) -> list[Task]:
-        raise UserError("env.name: harbor has no tasks of its own; set tasks.path, or run rla make-tasks --from FOLDER")
+        if not config.tasks.path:
+            raise UserError("env.name: harbor has no tasks of its own; set tasks.path, or call rla make-tasks --from")
+        return self.import_tasks(config, split=split)[: config.tasks.count(split)]
 
     def import_tasks(self, config: Config, *, split: str, tell: Callable[[str], None] | None = None) -> list[Task]:
         """The tasks that can be played here. `tell` gets a line with the reason for each of the others."""
-        own, say = config.env.own, tell or (lambda line: None)
-        top = Path((own.test_path if config.tasks.held_out(split) else "") or str(config.tasks.path)).resolve()
+        own, elsewhere = config.env.own, config.tasks.held_out(split) and config.env.own.test_path
+        top = Path(elsewhere or str(config.tasks.path)).resolve()
         if not top.is_dir():
             raise UserError(f"tasks.path: {top} is not a folder; name a folder of tasks in Harbor's format")
         readable, left_out = dict[str, HarborTask](), dict[str, str]()
@@ -58,12 +63,14 @@ class Harbor:
                 continue
             if (first := readable.setdefault(task.digest, task)) is not task:
                 left_out[folder.name] = f"it is a copy of {first.folder.name}"
-        wanted = _in_split([readable[digest] for digest in sorted(readable)], config, split)[: config.tasks.limit]
-        proofs = asyncio.run(_proofs(wanted, own, config.env.reward_threshold))
-        left_out |= {task.folder.name: why for task, why in zip(wanted, proofs, strict=True) if why}
-        for name, why in sorted(left_out.items()):
-            say(_line(f"{name} is left out: {why}", most=300))
-        return [_row(task, split) for task, why in zip(wanted, proofs, strict=True) if not why]
+        tasks = [readable[digest] for digest in sorted(readable)]
+        proofs = asyncio.run(_proofs(tasks, own, config.env.reward_threshold))
+        left_out |= {task.folder.name: why for task, why in zip(tasks, proofs, strict=True) if why}
+        if tell and (elsewhere or not config.tasks.held_out(split)):  # once for both splits of a folder
+            for name, why in sorted(left_out.items()):
+                tell(_line(f"{name} is left out: {why}", most=300))
+        playable = [task for task, why in zip(tasks, proofs, strict=True) if not why]
+        return [_row(task, split) for task in _in_split(playable, config, split)[: config.tasks.limit]]
 
     def make(self, task: Task, config: Config) -> AwaitedEnvironment:
         """An episode with a sandbox of its own; the episodes of a stage share one (`service`)."""
@@ -93,17 +100,11 @@ def _in_split(tasks: list[HarborTask], config: Config, split: str) -> list[Harbo
 
 
 def _row(task: HarborTask, split: str) -> Task:
-    name = content_id(Harbor.name, task.digest)
-    return Task(
-        task_id=name,
-        env=Harbor.name,
-        split=split,
-        slot=name,
-        kind=_line(task.category, most=60),
-        scene=_line(task.folder.name, most=60),
-        instruction=task.instruction,
-        payload=json.dumps({"digest": task.digest, "folder": str(task.folder)}, sort_keys=True),
-    )
+    """Its id depends on the contents of the folder, and not on the place."""
+    name, content = content_id(Harbor.name, task.digest), {"digest": task.digest, "folder": str(task.folder)}
+    kind, scene = _line(task.category, most=60), _line(task.folder.name, most=60)
+    row = root_task(env=Harbor.name, split=split, instruction=task.instruction, content=content, kind=kind, scene=scene)
+    return replace(row, task_id=name, slot=name)
 
 
 async def _proofs(tasks: list[HarborTask], own: HarborParams, threshold: float) -> list[str]:
@@ -113,8 +114,12 @@ async def _proofs(tasks: list[HarborTask], own: HarborParams, threshold: float) 
     async def proof(task: HarborTask) -> str:
         if why := task.why_not(own.backend):
             return why
+        if task.sandbox or not own.prove:
+            return ""
         async with places:
-            return "" if task.sandbox or not own.prove else await _proof(task, own, sandbox, threshold)
+            if (key := (task.digest, own, threshold)) not in PROOFS:
+                PROOFS[key] = await _proof(task, own, sandbox, threshold)
+            return PROOFS[key]
 
     return await asyncio.gather(*map(proof, tasks))
 

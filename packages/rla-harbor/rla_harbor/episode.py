@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,14 @@ class HarborEpisode:
     async def step(self, action: str) -> Observation:
         if action.strip() == DONE:
             return await self.stopped()
-        machine, clock = self._running(), asyncio.get_running_loop().time
-        started = clock()
-        ran = await machine.run(action, min(self._own.command_s, self._left))
-        self._left -= clock() - started
+        started = time.monotonic()
+        ran = await self._running().run(action, min(self._own.command_s, self._left))
+        self._left -= time.monotonic() - started
         ended = ran.ended or (f"[exit code {ran.code}]" if ran.code else "")
         output = cut_text(harmless(ran.text).rstrip("\n"), self._own.output_chars)
         text = "\n".join(part for part in (output, ended) if part) or "[no output]"
-        return (
-            await self._concluded(f"{text}\n[the time for the task is over]\n")
-            if self._left <= 0
-            else Observation(text=text)
-        )
+        over = self._left <= 0
+        return await self._concluded(f"{text}\n[the time is over]\n") if over else Observation(text=text)
 
     async def stopped(self) -> Observation:
         return await self._concluded("")

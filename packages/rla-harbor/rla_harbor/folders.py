@@ -47,9 +47,7 @@ class HarborTask:
     def files(self, name: str, target: str) -> list[tuple[Path, str]]:
         """The files of a subfolder, and their paths below `target`."""
         top = self.folder / name
-        return [
-            (path, f"{target}/{path.relative_to(top).as_posix()}") for path in sorted(top.rglob("*")) if path.is_file()
-        ]
+        return [(path, f"{target}/{path.relative_to(top).as_posix()}") for path in top.rglob("*") if path.is_file()]
 
     def why_not(self, backend: str) -> str:
         """Why it cannot be played with this backend, which may be empty; empty if it can."""
@@ -57,8 +55,9 @@ class HarborTask:
 
 
 def task_folders(top: Path) -> list[Path]:
-    """The task folders in `top` and below, or `top` itself. Raises UserError if there are none."""
-    found = dict.fromkeys(path.parent for name in (CONFIG, "instruction.md") for path in sorted(top.rglob(name)))
+    """The task folders in `top` and two levels below, or `top` itself. Raises UserError if there are none."""
+    places = [f"{above}{name}" for above in ("", "*/", "*/*/") for name in (CONFIG, "instruction.md")]
+    found = dict.fromkeys(path.parent for place in places for path in top.glob(place))
     if not found:
         raise UserError(f"{top}: holds no folder with a {CONFIG}; name a folder of tasks in Harbor's format")
     return sorted(path for path in found if found.keys().isdisjoint(path.parents))  # steps and files lie below

@@ -22,7 +22,7 @@ from typing import Any
 from rla_programs.execution.box import BoxError
 from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.records import Limits
-from rla_programs.execution.shell import Ran, Shell
+from rla_programs.execution.shell import PYTEST_FILES, Ran, Shell
 
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
@@ -32,9 +32,6 @@ from rla_harbor.folders import HarborTask
 from rla_harbor.params import HarborParams
 
 TESTS, LOGS = "/tests", "/logs/verifier"
-# pytest reads its settings in the folders above a test.
-PYTEST = [f"/{name}" for name in ("conftest.py", "pyproject.toml", "tox.ini", "setup.cfg")]
-PYTEST += [f"/{dot}pytest.{end}" for dot in ("", ".") for end in ("ini", "toml")]
 
 
 class SandboxMachine:
@@ -75,7 +72,7 @@ class SandboxMachine:
     async def verify(self) -> float | None:
         """The reward of the task's tests; None if they leave none that can be read."""
         tests, given = self._task.files("tests", TESTS), self._task.plan.variables | self._task.verifier_variables
-        if await self._shell_call("place", tests, folders=[LOGS], fresh=[TESTS, LOGS, *PYTEST], mode=0o755):
+        if await self._shell_call("place", tests, folders=[LOGS], fresh=[TESTS, LOGS, *PYTEST_FILES], mode=0o755):
             return None
         told = {"seconds": self._task.verifier_s, "log": f"{LOGS}/test-stdout.txt"}
         await self._shell_call("run", f"{TESTS}/test.sh", self._task.plan.folder, given, **told)

@@ -42,10 +42,16 @@ def test_a_file_that_cannot_be_read_as_a_number(made: str) -> None:
 
 
 def test_a_verifier_judges_what_the_program_has_left() -> None:
-    source = f'{ASK}open(os.environ["AGENT_FOLDER"] + "/answer", "w").write(os.environ["AGENT_INSTRUCTION"])'
-    judge = "import json, sys; sys.exit(open('answer').read() != json.load(open(sys.argv[1]))['wanted'])"
+    """It has its own copy of the task: a program cannot write another one for it."""
+    source = (
+        f'{ASK}open(os.environ["AGENT_FOLDER"] + "/answer", "w").write(os.environ["AGENT_INSTRUCTION"])'
+        """\nopen(os.environ["AGENT_TASK"], "w").write('{"wanted": "b"}')"""
+    )
+    judge = "import json, sys; sys.exit(open(sys.argv[2]).read() != json.load(open(sys.argv[1]))['wanted'])"
     tasks = [task_of(instruction="a", wanted="a"), task_of(instruction="b", wanted="a")]
-    found = play(source, ok, tasks=tasks, outcome="verifier", verifier=[sys.executable, "-c", judge, "{task}"])
+    found = play(
+        source, ok, tasks=tasks, outcome="verifier", verifier=[sys.executable, "-c", judge, "{task}", "{folder}/answer"]
+    )
     assert {one.instruction: one.outcome for one in found} == {"a": 1, "b": -1}
 
 

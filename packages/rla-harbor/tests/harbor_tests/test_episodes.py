@@ -68,7 +68,7 @@ def test_a_command_has_a_time_limit_and_the_episode_goes_on(tmp_path: Path) -> N
 def test_the_time_of_the_task_ends_the_episode_and_the_tests_decide(tmp_path: Path) -> None:
     row = one(written(tmp_path, toml="[agent]\ntimeout_sec = 1.5\n"))
     *_, end = played(row, ["echo 42 > answer", "sleep 100", "echo never"])
-    assert end.done and end.reward == 1.0 and "the time for the task is over" in end.text
+    assert end.done and end.reward == 1.0 and "[the time is over]" in end.text
 
 
 def test_tests_that_hang_end_with_their_limit(tmp_path: Path) -> None:

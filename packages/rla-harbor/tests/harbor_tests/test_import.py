@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rla_harbor.environment import Harbor
 
-from harbor_tests.builders import TASKS, imported, needs_sandbox, written
+from harbor_tests.builders import TASKS, config_of, imported, needs_sandbox, written
 from rla.config.sections import PolicyConfig
+from rla.envs.checking import check_environment
+from rla.envs.registry import load_config
 from rla.errors import UserError
 
 
@@ -62,6 +66,22 @@ def test_the_splits_divide_the_folder_by_contents(tmp_path: Path) -> None:
     assert len(whole) == 5
 
 
+def test_shares_are_of_the_tasks_that_can_be_played_and_reasons_are_told_once(tmp_path: Path) -> None:
+    for number in range(3):
+        written(tmp_path, f"good{number}", files={"environment/number": str(number)})
+        written(tmp_path, f"won{number}", tests=f"echo {number + 1} > /logs/verifier/reward.txt\n")
+    train, told = imported(tmp_path, held_out=0.3)
+    test, again = imported(tmp_path, held_out=0.3, split="test")
+    assert (len(train), len(test), len(told), again) == (2, 1, 3, [])
+
+
+def test_the_check_of_environments_plays_the_tasks_of_a_folder() -> None:
+    overrides = ["env.name=alfworld", "env.max_steps=3", "policy.decoding=free", "policy.reply=tagged"]
+    config = replace(config_of(TASKS, held_out=0.4), policy=load_config(None, overrides).policy)
+    findings = check_environment(Harbor(), replace(config, env=replace(config.env, max_steps=3)), episodes=1)
+    assert [finding for finding in findings if not finding.ok] == []
+
+
 def test_text_of_a_task_in_a_line_is_printable_and_short(tmp_path: Path) -> None:
     written(tmp_path, "good")
     image = "x\\u001b[31m" + "y" * 1000
@@ -71,12 +91,6 @@ def test_text_of_a_task_in_a_line_is_printable_and_short(tmp_path: Path) -> None
 
 
 def test_impossible_parameters_name_their_remedy(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from rla_harbor.environment import Harbor
-
-    from harbor_tests.builders import config_of
-
     with pytest.raises(UserError, match="rla make-tasks --from"):
         Harbor().tasks(config_of(), split="train", seed=0)
     with pytest.raises(UserError, match="is not a folder"):

@@ -66,6 +66,8 @@ class CommandBox:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"HOME": str(folder)}
         flags += [part for name, value in (inherited | dict(env)).items() for part in ("--setenv", name, value)]
         flags += ["--bind", str(folder), str(folder), "--remount-ro", "/"]
+        if any("\0" in flag for flag in flags):  # it would begin a flag of its own
+            raise ValueError("embedded null byte")
         hidden = in_memory("\0".join(flags).encode())  # other users read command lines, and values may be secrets
         starting = [self._python, "-I", "-S", FORWARDER, SOCKET, *map(str, (self._port, self._processes, user))]
         try:

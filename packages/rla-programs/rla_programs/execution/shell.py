@@ -29,6 +29,9 @@ LONGEST = 100_000  # characters of a command: an argument of a program has at mo
 HOME, TOOLS, PACKAGES = "/root", "/box/bin", "/box/packages"
 ETC = ("alternatives", "ld.so.cache", "localtime", "magic", "mime.types", "profile", "shells")
 PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+# pytest reads its settings in the folders above a test, up to the root.
+PYTEST_FILES = [f"/{name}" for name in ("conftest.py", "pyproject.toml", "tox.ini", "setup.cfg")]
+PYTEST_FILES += [f"/{dot}pytest.{end}" for dot in ("", ".") for end in ("ini", "toml")]
 RUN_PYTEST = b"#!/usr/bin/env python3\nimport sys\nimport pytest\nsys.exit(pytest.main())\n"
 VARIABLES = {
     "HOME": HOME,
@@ -76,7 +79,7 @@ class ShellBoxes(Bubblewrap):
         flags = ["--perms", "1777", "--size", str(size), "--tmpfs", "/", "--ro-bind", "/usr", "/usr", *processes()]
         for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
             if os.path.islink(top):
-                flags += ["--symlink", os.readlink(top), top]
+                flags += ["--ro-bind", os.path.realpath(top), top]  # a command could move a link
         # A folder above the interpreter that a command could rename would become the program of a later command. So
         # each is in a file system of its own.
         tops = sorted({"/box", "/etc", *(f"/{path.split('/')[1]}" for path in self._outside)} - {"/lib", "/lib64"})

@@ -85,7 +85,9 @@ def test_texts_are_files_only(shell: Shell) -> None:
     assert (first, link, pipe, folder, absent) == ("text\n", "", "", "", "") and len(long) == 1 << 16
 
 
-@pytest.mark.parametrize("path", ["/usr/bin/python3", "/box/bin/pytest", "/box/packages/pytest", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/usr/bin/python3", "/bin/bash", "/box/bin/pytest", "/box/packages/pytest", "/etc/passwd"]
+)
 def test_programs_cannot_be_replaced(shell: Shell, path: str) -> None:
     top = "/" + path.split("/")[1]
     for attack in (f"mv {path} /tmp/x", f"rm -rf {path}", f"mv {top} /tmp/x", f"echo > {path}", f"mkdir {top}/new"):
