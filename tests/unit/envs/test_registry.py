@@ -92,7 +92,7 @@ def test_a_name_that_is_nearly_right() -> None:
 
 
 def test_a_name_that_is_unknown() -> None:
-    with pytest.raises(UserError, match="installed: .*alfworld"):
+    with pytest.raises(UserError, match=r"installed: .*alfworld"):
         environment("zzz")
 
 
