@@ -106,7 +106,7 @@ def test_features_that_nothing_here_plays(tmp_path: Path, toml: str, why: str) -
     ("toml", "why"),
     [
         ('[environment]\ndocker_image = "org/image:1"\n', "it needs the image org/image:1"),
-        ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\n', "the sandbox has none"),
+        ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.org"]\n', "the sandbox has none"),
         ('[agent]\nuser = "dev"\n', "agent.user is 'dev'"),
         ('[verifier.env]\nKEY = "${API_KEY}"\n', "verifier.env takes values of this machine"),
         ('[environment.healthcheck]\ncommand = "curl localhost"\n', "it has a health check"),
