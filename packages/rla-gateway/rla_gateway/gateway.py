@@ -290,7 +290,7 @@ class AgentEpisode:
         try:
             if box is not None:
                 return box.session(words, env=env, folder=self._folder, mark=self.key)
-            return Session(words, env=os.environ | env, mark=self.key, folder=None)
+            return Session(words, env=os.environ | env, mark=self.key)
         except OSError as error:
             raise EnvironmentFailure(f"env.own.{key} does not start: {error.strerror or error}") from None
 

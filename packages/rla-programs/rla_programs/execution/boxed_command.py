@@ -72,7 +72,7 @@ class CommandBox:
         starting = [self._python, "-I", "-S", FORWARDER, SOCKET, *map(str, (self._port, self._processes, user))]
         try:
             words = ["bwrap", "--args", str(hidden), "--", *starting, *command]
-            return Session(words, env=os.environ, mark=mark, folder=None, fds=(script, hidden))
+            return Session(words, env=os.environ, mark=mark, fds=(script, hidden))
         finally:
             os.close(script)
             os.close(hidden)

@@ -23,9 +23,7 @@ class Session:
     `ended` is done when its first process has ended. Used by one event loop.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str], mark: str, folder: Path | None, fds: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], mark: str, fds: Sequence[int] = ()) -> None:
         """Raises OSError."""
         self._mark, self._loop, self._tail = mark.encode(), asyncio.get_running_loop(), b""
         self._out, theirs = os.pipe()
@@ -36,7 +34,6 @@ class Session:
                 stdout=theirs,
                 stderr=theirs,
                 env=dict(env),
-                cwd=folder,
                 pass_fds=fds,
                 start_new_session=True,
             )
