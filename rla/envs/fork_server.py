@@ -32,7 +32,7 @@ import sys
 import time
 import traceback
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from io import BufferedRWPair
 from typing import Any
@@ -99,6 +99,14 @@ def _send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
     stream.flush()
 
 
+@contextlib.contextmanager
+def _until_closed(connection: socket.socket) -> Iterator[BufferedRWPair]:
+    """Its stream. The body ends without an error if the other end closes, which ends this process soon after."""
+    # Closing the stream is suppressed, too: it tries to send an answer that could not be sent once more.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError), connection.makefile("rwb") as stream:
+        yield stream
+
+
 def _play(make: Maker, connection: socket.socket) -> None:
     """Play one episode: answer until the other end closes, or the environment breaks."""
     environments: list[Environment] = []
@@ -113,7 +121,7 @@ def _play(make: Maker, connection: socket.socket) -> None:
             raise EnvironmentFailure("a step before the first reset")
         return environments[0].step(message["step"])
 
-    with connection.makefile("rwb") as stream, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+    with _until_closed(connection) as stream:
         _send(stream, {"pid": os.getpid()})
         while (message := _receive(stream)) is not None:
             try:
@@ -178,7 +186,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the stage decides
     control = socket.socket(fileno=int(arguments[0]))
     end_with_parent(int(arguments[1]))
-    with control.makefile("rwb") as stream:
+    with _until_closed(control) as stream:
         message = _receive(stream)
         if message is None:
             return 0

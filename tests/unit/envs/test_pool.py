@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rla.envs.fork_server import _play, packed
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.envs.pool import EnvironmentPool, PooledEnvironment
 from rla.errors import UserError
@@ -217,6 +219,35 @@ async def main(pool):
 with EnvironmentPool({{}}, target="{ODD}", workers=2, busy=2, deadline_s=600) as pool:
     asyncio.run(main(pool))
 """
+
+
+def test_a_worker_whose_stage_ended_before_its_answer_says_nothing(place: Path, capfd: pytest.CaptureFixture) -> None:
+    ours, theirs = socket.socketpair()
+    ended: list[int] = []
+
+    class Late(Odd):
+        def reset(self) -> Observation:
+            ours.close()
+            return super().reset()
+
+        def close(self) -> None:
+            ended.append(os.getpid())
+
+    ours.sendall(packed({"reset": task(payload=str(place)).row()}))
+    _play(lambda task: Late(place), theirs)
+    assert ended == [os.getpid()]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_fork_server_whose_stage_ended_before_it_was_ready_says_nothing(capfd: pytest.CaptureFixture) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "rla.envs.fork_server", str(theirs.fileno()), str(os.getpid())]
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    ours.sendall(packed({"sys_path": sys.path, "target": ODD, "argument": {}}))
+    ours.close()
+    assert server.wait(60) == 0
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
