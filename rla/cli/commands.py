@@ -323,8 +323,9 @@ def envs(
     if check is None:
         typer.echo(listed(as_json=as_json), nl=False)
         return
+    from rla_study.contract import check_environment, check_parameters
+
     from rla.cli.calls import overrides_of
-    from rla.envs.checking import check_environment, check_parameters
     from rla.envs.registry import environment, load_config
 
     env = environment(check.partition(":")[0])

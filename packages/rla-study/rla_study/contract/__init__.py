@@ -15,10 +15,10 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from rla.config import Config
-from rla.envs.checking.checks import CHECKS, PARAMETERS, Check
-from rla.envs.checking.subject import InvalidAnswer, Subject, TimedOut, error_line, short, time_limit
 from rla.envs.protocols import Env
 from rla.errors import UserError
+from rla_study.contract.checks import CHECKS, PARAMETERS, Check
+from rla_study.contract.subject import InvalidAnswer, Subject, TimedOut, error_line, short, time_limit
 
 STEPS_OF_CHECK = 10  # a check may take as long as this many steps
 

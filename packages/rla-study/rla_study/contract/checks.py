@@ -20,7 +20,13 @@ from rla.config.load import build
 from rla.config.schema import section_schema
 from rla.envs import protocols
 from rla.envs.authoring import tokenizer_texts
-from rla.envs.checking.subject import (
+from rla.envs.observation import EnvironmentFailure, settled
+from rla.envs.protocols import Adapts, Demonstrates, Demonstration, Env, Judged, Labelled, Labels, RejectedEdit
+from rla.envs.registry import REQUIRED
+from rla.errors import UserError
+from rla.models.init import UNKNOWN, word_tokenizer
+from rla.store.records import Direction, Status, Task
+from rla_study.contract.subject import (
     HOSTILE,
     MARK,
     NO_ACTION,
@@ -38,12 +44,6 @@ from rla.envs.checking.subject import (
     refused_action,
     short,
 )
-from rla.envs.observation import EnvironmentFailure, settled
-from rla.envs.protocols import Adapts, Demonstrates, Demonstration, Env, Judged, Labelled, Labels, RejectedEdit
-from rla.envs.registry import REQUIRED
-from rla.errors import UserError
-from rla.models.init import UNKNOWN, word_tokenizer
-from rla.store.records import Direction, Status, Task
 
 READ = 40  # commands of an observation that are rendered and parsed
 OTHERS = 2  # labels of other commands that are asked for
