@@ -1,4 +1,4 @@
-"""Run with `pytest` where rla and this package are installed."""
+"""Run with `pytest` where rla, rla-study and this package are installed."""
 
 from __future__ import annotations
 
