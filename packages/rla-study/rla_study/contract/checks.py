@@ -191,11 +191,8 @@ def _reset_starts_again(subject: Subject, env: Env) -> Iterator[str]:
         played = subject.episodes(task)[0]
         try:
             with subject.trial(task) as game:
-                game.reset()
-                for action in played.actions[:3]:
-                    game.step(action)
-                again = [game.reset(), *(game.step(action) for action in played.actions)]
-            found = first_difference(played.seen, again, played.actions)
+                game.play(played.actions[:3])
+                found = first_difference(played.seen, game.play(played.actions), played.actions)
         except EnvironmentFailure as failure:
             found = f"it failed ({short(str(failure))})"
         if found:
@@ -209,9 +206,7 @@ def _steps_after_the_end(subject: Subject, env: Env) -> Iterator[str]:
         if not played.over:
             continue
         with subject.trial(task) as game:
-            game.reset()
-            for action in played.actions:
-                game.step(action)
+            game.play(played.actions)
             try:
                 answer = game.step(played.actions[-1])
             except EnvironmentFailure:
@@ -290,7 +285,7 @@ def _service_plays(subject: Subject, env: protocols.Shares) -> Iterator[str]:
             await service.close()
 
     with subject.trial(task) as game:
-        alone = [game.reset().text, game.step(action).text]
+        alone = [seen.text for seen in game.play([action])]
     if (shared := asyncio.run(play())) != alone:
         yield f"an episode of the service shows {short(shared)}, and one of make shows {short(alone)}"
 
