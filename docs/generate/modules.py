@@ -16,7 +16,7 @@ PAGES = {
             "rla.envs.protocols",
             "rla.envs.chat_prompts",
             "rla.envs.authoring",
-            "rla.envs.checking",
+            "rla_study.contract",
             "rla.envs.registry",
         ),
     ),

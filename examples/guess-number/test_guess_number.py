@@ -1,4 +1,4 @@
-"""Run with `pytest` where rla and this package are installed."""
+"""Run with `pytest` where rla, rla-study and this package are installed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from guess_number import Game, GuessNumber, GuessTables, guess
+from rla_study.contract import check_environment
 
-from rla.envs.checking import check_environment
 from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import load_config
 from rla.report.collect import RunSummary

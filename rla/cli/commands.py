@@ -315,8 +315,8 @@ def envs(
 ) -> None:
     """List the installed environments: name, package, and the optional protocols that each has.
 
-    With --check, play one with random and hostile actions and name each part of the contract that is broken. Exit code
-    0: nothing is broken. 1: something is. 2: it cannot be checked here.
+    With --check, a package plays one with random and hostile actions and names each part of the contract that is
+    broken. Exit code 0: nothing is broken. 1: something is. 2: it cannot be checked here.
 
     Example: rla envs --check guess-number --episodes 8
     """
@@ -324,21 +324,11 @@ def envs(
         typer.echo(listed(as_json=as_json), nl=False)
         return
     from rla.cli.calls import overrides_of
-    from rla.envs.checking import check_environment, check_parameters
-    from rla.envs.registry import environment, load_config
+    from rla.pipeline import implementation
 
-    env = environment(check.partition(":")[0])
-    findings = check_parameters(env, seed=seed)
-    if all(finding.ok for finding in findings):
-        config = load_config(params, overrides_of({"set_": set_, "seed": None, "env": check}))
-        findings = check_environment(env, config, episodes=episodes, seed=seed)
-    for finding in findings:
-        typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")
-        if not finding.ok:
-            typer.echo(f"        {finding.broken}")
-    broken = sum(not finding.ok for finding in findings)
-    typer.echo(f"{len(findings)} checks, {broken} broken")
-    if broken:
+    check_installed = implementation("envs.check")
+    overrides = overrides_of({"set_": set_, "seed": None, "env": check})
+    if check_installed(check.partition(":")[0], params, overrides, episodes=episodes, seed=seed):
         raise typer.Exit(1)
 
 

@@ -10,7 +10,6 @@ a server that is sent the turns as messages makes the same tokens of them as `rl
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,26 +100,6 @@ class DrawsActions(Protocol):
 def shows_images(env: object, config: Config) -> bool:
     """Whether policy and judge see images in an environment."""
     return isinstance(env, ShowsImages) and env.shows_images(config)
-
-
-def parts_message(message: PictureMessage) -> dict[str, Any]:
-    """{"role", "content"} for a chat server. The content is a list of OpenAI's parts, with images as data URLs, or a
-    string if there are no images. Servers look for their model's image placeholders in text, so these are broken.
-    """
-    if all(isinstance(part, str) for part in message.parts):
-        return {"role": message.role, "content": "".join(without_placeholders(str(part)) for part in message.parts)}
-    return {
-        "role": message.role,
-        "content": [
-            {"type": "text", "text": without_placeholders(part)}
-            if isinstance(part, str)
-            else {
-                "type": "image_url",
-                "image_url": {"url": f"data:image/png;base64,{base64.b64encode(part.png).decode()}"},
-            }
-            for part in message.parts
-        ],
-    }
 
 
 def without_placeholders(text: str) -> str:

@@ -8,12 +8,14 @@ Packages implement some options with functions in the entry-point group `rla.opt
 | option | used by | arguments | returns |
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |
+| `envs.check` | `rla envs --check` | name, params file or None, `key=value`s, `episodes`, `seed` | number broken |
 | `judge.server` | score-steps, evaluate | the `JudgeConfig` | a `rla.rollouts.scores.Replier` |
 | `init.model` | `rla init --model` | folder or hub id, GB of the GPU or None | pipeline, `key=value`s, reasons |
 | `warm_start.conversations` | warm-start | `StageContext` | files, function |
 
-`metrics` is the file to write, or None for the default next to the evaluation. `warm_start.conversations` returns the
-files that the examples depend on, and a function from a tokenizer and an `SftConfig` to a list of `Example`.
+`metrics` is the file to write, or None for the default next to the evaluation. `envs.check` also prints all checks.
+`warm_start.conversations` returns the files that the examples depend on, and a function from a tokenizer and an
+`SftConfig` to a list of `Example`.
 """
 
 from __future__ import annotations
@@ -126,5 +128,6 @@ def implementation(option: str) -> Any:
     """The function of an option. Raises UserError if no package registers it, or if it cannot be imported."""
     found = registered(GROUP)
     if option not in found:
-        raise UserError(f"{option}: no installed package does this; install one with {option} in its {GROUP}")
+        remedy = f"install one with {option} in its {GROUP} (docs/guide/install.md#packages)"
+        raise UserError(f"{option}: no installed package does this; {remedy}")
     return loaded(found[option])

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.integration.pipelines import environment
 
 TOP = Path(__file__).parents[2]
 EXAMPLE = TOP / "examples/guess-number"
+STUDY = TOP / "packages/rla-study"  # has the check of the contract
 SMALLER = (  # than the example's own run
     "tasks.train_scenes=8",
     "tasks.test_scenes=6",
@@ -51,11 +52,14 @@ class Installed:
     programs: Path
     variables: dict[str, str]
 
-    def program(self, *command: str) -> str:
-        """What it prints; fails with its output where it fails."""
-        done = subprocess.run(
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             command, cwd=self.folder, env=self.variables, capture_output=True, text=True, timeout=600, check=False
         )
+
+    def program(self, *command: str) -> str:
+        """What it prints; fails with its output where it fails."""
+        done = self.call(*command)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -70,13 +74,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     pytest.importorskip("hatchling", reason="needs the dev extra")
     folder = tmp_path_factory.mktemp("outside")
-    for source in (TOP, EXAMPLE):
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-        subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=120)
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv/bin/python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*install, *map(str, folder.glob("*.whl"))], check=True, capture_output=True, timeout=120)
+    for source in (TOP, EXAMPLE):
+        install_wheel(source, folder, "--python", str(python), "install")
     (site,) = (folder / "venv/lib").glob("python*/site-packages")
     link_requirements("rla", site, also=("pytest",))
     return python.parent
@@ -89,6 +90,23 @@ def installed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Insta
     (folder / "params.yaml").write_text(yaml.safe_dump(apply_overrides(params, SMALLER)))
     variables = {key: value for key, value in environment().items() if key != "PYTHONPATH"}
     return Installed(folder, programs, variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"})
+
+
+def install_wheel(source: Path, folder: Path, *pip: str) -> None:
+    """Build a wheel below `folder` and install it, without its requirements, by the command `pip`."""
+    wheels = folder / f"wheel-{source.name}"
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+    subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=120)
+    install = [sys.executable, "-m", "pip", *pip, "--quiet", "--no-index", "--no-deps", *map(str, wheels.iterdir())]
+    subprocess.run(install, check=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def with_check(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The same with rla-study, which has the check of the contract and which the other tests do without."""
+    folder = tmp_path_factory.mktemp("check")
+    install_wheel(STUDY, folder, "install", "--target", str(folder / "site"))
+    return replace(installed, variables=installed.variables | {"PYTHONPATH": str(folder / "site")})
 
 
 def test_rla_itself_is_the_installed_one(installed: Installed) -> None:
@@ -114,16 +132,22 @@ def test_it_brings_a_command(installed: Installed) -> None:
     assert "rla guess --seed 3" in installed.rla("guess", "--help")
 
 
-def test_it_keeps_the_contract(installed: Installed) -> None:
-    *checks, last = installed.rla("envs", "--check", "guess-number", "--params", "params.yaml").splitlines()
+def test_the_check_of_the_contract_is_in_another_package(installed: Installed) -> None:
+    done = installed.call(str(installed.programs / "rla"), "envs", "--check", "guess-number")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: envs.check: no installed package does this; install one")
+
+
+def test_it_keeps_the_contract(with_check: Installed) -> None:
+    *checks, last = with_check.rla("envs", "--check", "guess-number", "--params", "params.yaml").splitlines()
     assert all(check.startswith("ok ") for check in checks)
     assert last == f"{len(checks)} checks, 0 broken"
 
 
-def test_its_own_tests_pass(installed: Installed) -> None:
-    shutil.copy(EXAMPLE / "test_guess_number.py", installed.folder)
-    assert " passed" in installed.program(
-        str(installed.programs / "python"), "-m", "pytest", "-q", "test_guess_number.py"
+def test_its_own_tests_pass(with_check: Installed) -> None:
+    shutil.copy(EXAMPLE / "test_guess_number.py", with_check.folder)
+    assert " passed" in with_check.program(
+        str(with_check.programs / "python"), "-m", "pytest", "-q", "test_guess_number.py"
     )
 
 

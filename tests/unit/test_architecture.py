@@ -33,8 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": DATA | {"credit"},
     "models": DATA,
     "pictures": DATA | {"models"},
-    # an environment knows nothing of language models; its check makes the tokenizer of a new one
-    "envs": DATA | {"processes", "credit", "metrics", "models", "pictures"},
+    "envs": DATA | {"processes", "pictures"},  # an environment knows nothing of language models
     "llm": DATA | {"processes", "models", "pictures"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm", "pictures"},
     "pipeline": DATA | {"envs", "models", "processes"},
@@ -58,7 +57,7 @@ PACKAGES = {
     "rla_study": set(),
 }
 # The size of the core (rla/ and stages/): a change that needs more takes something away first.
-MOST_LINES, MOST_FILES, MOST_NAMES = 27_200, 128, 900
+MOST_LINES, MOST_FILES, MOST_NAMES = 26_100, 123, 870
 LONGEST = 600  # lines of a file
 
 ROOT = 8  # modules at most in the root of rla/

@@ -154,15 +154,3 @@ def test_the_list_as_json(package: None) -> None:
     (dice,) = [one for one in json.loads(listed(as_json=True)) if one["name"] == "dice"]
     assert dice["abilities"] == ["Judged"]
     assert dice["broken"] == ""
-
-
-def test_a_check_ends_with_the_code_that_it_found(package: None, capsys: pytest.CaptureFixture[str]) -> None:
-    from rla.cli.app import run
-
-    assert run(["envs", "--check", "half"]) == 2
-    assert "error: rla.envs: half" in capsys.readouterr().err
-    assert run(["envs", "--check", "bare"]) == 1
-    *_, broken, why, total = capsys.readouterr().out.splitlines()
-    assert broken.startswith("BROKEN  Env: Params is a frozen dataclass with defaults")
-    assert why.startswith("        Params is not a frozen dataclass") and why.endswith("(nothing further was checked)")
-    assert total == "2 checks, 1 broken"

@@ -11,6 +11,7 @@ unless no other request would fare better (`ChatServer._is_final`).
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import math
@@ -26,7 +27,7 @@ import aiohttp
 from rla.config.sections import JudgeConfig, JudgeServerConfig
 from rla.errors import UserError
 from rla.llm.chat import Message
-from rla.pictures.prompts import PictureMessage, parts_message
+from rla.pictures.prompts import PictureMessage, without_placeholders
 from rla.pictures.vision import PromptTokens
 from rla.store.records import Judgement
 from rla.text import neutral, one_line
@@ -363,3 +364,23 @@ class ServerReplier:
 def judge_on_server(config: JudgeConfig) -> ServerReplier:
     """The replier of the server that `judge.server` names."""
     return ServerReplier(server=ChatServer(config.server), config=config)
+
+
+def parts_message(message: PictureMessage) -> dict[str, Any]:
+    """{"role", "content"} for a chat server. The content is a list of OpenAI's parts, with images as data URLs, or a
+    string if there are no images. Servers look for their model's image placeholders in text, so these are broken.
+    """
+    if all(isinstance(part, str) for part in message.parts):
+        return {"role": message.role, "content": "".join(without_placeholders(str(part)) for part in message.parts)}
+    return {
+        "role": message.role,
+        "content": [
+            {"type": "text", "text": without_placeholders(part)}
+            if isinstance(part, str)
+            else {
+                "type": "image_url",
+                "image_url": {"url": f"data:image/png;base64,{base64.b64encode(part.png).decode()}"},
+            }
+            for part in message.parts
+        ],
+    }

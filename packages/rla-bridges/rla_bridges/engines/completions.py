@@ -33,10 +33,9 @@ from rla.llm.base import (
 )
 from rla.llm.chat import ChatFormat
 from rla.models.checkpoint import ADAPTER, ADAPTER_SETTINGS, base_of
-from rla.pictures.prompts import parts_message
 from rla.pictures.vision import load_vision
 from rla.store.manifest import folder_digest
-from rla_bridges.engines.chat_server import JsonClient, ServerFailure, TransientFailure
+from rla_bridges.engines.chat_server import JsonClient, ServerFailure, TransientFailure, parts_message
 
 API_KEY = "RLA_SERVER_API_KEY"
 SECTION = "generator.own"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from rla_gateway.environment import Agent
+from rla_study.contract import check_environment
 
-from rla.envs.checking import check_environment
 from rla.envs.registry import load_config
 from rla.errors import UserError
 from tests.unit.builders import configured

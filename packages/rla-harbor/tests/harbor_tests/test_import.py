@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from rla_harbor.environment import Harbor
+from rla_study.contract import check_environment
 
 from harbor_tests.builders import TASKS, config_of, imported, needs_sandbox, written
 from rla.config.sections import PolicyConfig
-from rla.envs.checking import check_environment
 from rla.envs.registry import load_config
 from rla.errors import UserError
 

@@ -12,13 +12,13 @@ from rla_programs.coding.params import CodingParams
 from rla_programs.coding.running import INTERPRETER_MB, Runner
 from rla_programs.coding.service import CodingService, passed, told
 from rla_programs.execution.records import ExecutionConfig
+from study_tests.contract.broken import SMALL, broken
 
 from programs_tests.coding.builders import function, stdio
 from programs_tests.coding.trusted import Trusted
 from rla.config import Config
 from rla.config.sections import EnvConfig
 from rla.envs.observation import EnvironmentFailure, Observation
-from tests.unit.envs.broken import SMALL, broken
 
 PROBLEM = stdio(("1\n", "2\n"), ("5\n", "6\n"), ("-1\n", "0\n"))
 

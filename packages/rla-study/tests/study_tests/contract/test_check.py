@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rla_study.contract import check_environment, check_parameters
 
 from rla.config import Config
 from rla.config.schema import section_schema
 from rla.config.sections import EnvConfig
 from rla.envs.alfworld.environment import Alfworld
-from rla.envs.checking import check_environment, check_parameters
 from rla.store.records import Task
-from tests.unit.envs.broken import (
+from study_tests.contract.broken import (
     SMALL,
     GuessNumber,
     broken,

@@ -14,7 +14,7 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,6 +162,10 @@ class Trial:
 
     def step(self, action: str) -> Observation:
         return self._answer(lambda: self._game.step(action), after=f"action {short(action)}")
+
+    def play(self, actions: Iterable[str]) -> list[Observation]:
+        """The observations of a reset and of these actions."""
+        return [self.reset(), *map(self.step, actions)]
 
     def close(self) -> None:
         with time_limit(self._patience):

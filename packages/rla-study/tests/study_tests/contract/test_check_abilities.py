@@ -18,7 +18,7 @@ from rla.envs.observation import Observation
 from rla.envs.protocols import Demonstration, Labelled, Lesson, RejectedEdit
 from rla.models.init import word_tokenizer
 from rla.store.records import Task
-from tests.unit.envs.broken import (
+from study_tests.contract.broken import (
     Game,
     GuessNumber,
     broken,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla_study.contract import check_environment
+
 from rla.config import Config
 from rla.config.sections import EnvConfig, TasksConfig
-from rla.envs.checking import check_environment
 
-EXAMPLE = Path(__file__).parents[3] / "examples/guess-number/guess_number.py"
+EXAMPLE = Path(__file__).parents[5] / "examples/guess-number/guess_number.py"
 spec = importlib.util.spec_from_file_location("guess_number", EXAMPLE)
 assert spec is not None and spec.loader is not None
 guess_number = sys.modules.setdefault("guess_number", importlib.util.module_from_spec(spec))

@@ -20,7 +20,13 @@ from rla.config.load import build
 from rla.config.schema import section_schema
 from rla.envs import protocols
 from rla.envs.authoring import tokenizer_texts
-from rla.envs.checking.subject import (
+from rla.envs.observation import EnvironmentFailure, settled
+from rla.envs.protocols import Adapts, Demonstrates, Demonstration, Env, Judged, Labelled, Labels, RejectedEdit
+from rla.envs.registry import REQUIRED
+from rla.errors import UserError
+from rla.models.init import UNKNOWN, word_tokenizer
+from rla.store.records import Direction, Status, Task
+from rla_study.contract.subject import (
     HOSTILE,
     MARK,
     NO_ACTION,
@@ -38,12 +44,6 @@ from rla.envs.checking.subject import (
     refused_action,
     short,
 )
-from rla.envs.observation import EnvironmentFailure, settled
-from rla.envs.protocols import Adapts, Demonstrates, Demonstration, Env, Judged, Labelled, Labels, RejectedEdit
-from rla.envs.registry import REQUIRED
-from rla.errors import UserError
-from rla.models.init import UNKNOWN, word_tokenizer
-from rla.store.records import Direction, Status, Task
 
 READ = 40  # commands of an observation that are rendered and parsed
 OTHERS = 2  # labels of other commands that are asked for
@@ -191,11 +191,8 @@ def _reset_starts_again(subject: Subject, env: Env) -> Iterator[str]:
         played = subject.episodes(task)[0]
         try:
             with subject.trial(task) as game:
-                game.reset()
-                for action in played.actions[:3]:
-                    game.step(action)
-                again = [game.reset(), *(game.step(action) for action in played.actions)]
-            found = first_difference(played.seen, again, played.actions)
+                game.play(played.actions[:3])
+                found = first_difference(played.seen, game.play(played.actions), played.actions)
         except EnvironmentFailure as failure:
             found = f"it failed ({short(str(failure))})"
         if found:
@@ -209,9 +206,7 @@ def _steps_after_the_end(subject: Subject, env: Env) -> Iterator[str]:
         if not played.over:
             continue
         with subject.trial(task) as game:
-            game.reset()
-            for action in played.actions:
-                game.step(action)
+            game.play(played.actions)
             try:
                 answer = game.step(played.actions[-1])
             except EnvironmentFailure:
@@ -290,7 +285,7 @@ def _service_plays(subject: Subject, env: protocols.Shares) -> Iterator[str]:
             await service.close()
 
     with subject.trial(task) as game:
-        alone = [game.reset().text, game.step(action).text]
+        alone = [seen.text for seen in game.play([action])]
     if (shared := asyncio.run(play())) != alone:
         yield f"an episode of the service shows {short(shared)}, and one of make shows {short(alone)}"
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_study.contract.subject import MARK
 
 from rla.config import Config
 from rla.config.sections import PoolConfig
-from rla.envs.checking.subject import MARK
 from rla.envs.observation import EnvironmentFailure, Observation
 from rla.errors import UserError
 from rla.store.records import Task
-from tests.unit.envs.broken import (
+from study_tests.contract.broken import (
     Game,
     broken,
     complaints_of,

@@ -3,8 +3,8 @@
     findings = check_environment(environment("guess-number"), config, episodes=4, seed=0)
 
 Every finding is about one sentence of the contract. The environment is played with random and hostile actions, and each
-optional protocol that it implements is checked (`rla.envs.protocols`). `Imports` is not, because it
-needs files; `Probes` and `Proves` are not, because they are slow.
+optional protocol that it implements is checked (`rla.envs.protocols`). `Imports` is not, because it needs files;
+`Probes` and `Proves` are not, because they are slow.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
+
+import typer
 
 from rla.config import Config
-from rla.envs.checking.checks import CHECKS, PARAMETERS, Check
-from rla.envs.checking.subject import InvalidAnswer, Subject, TimedOut, error_line, short, time_limit
 from rla.envs.protocols import Env
+from rla.envs.registry import environment, load_config
 from rla.errors import UserError
+from rla_study.contract.checks import CHECKS, PARAMETERS, Check
+from rla_study.contract.subject import InvalidAnswer, Subject, TimedOut, error_line, short, time_limit
 
 STEPS_OF_CHECK = 10  # a check may take as long as this many steps
 
@@ -34,6 +38,21 @@ class Finding:
     @property
     def ok(self) -> bool:
         return not self.broken
+
+
+def check_installed(name: str, params: Path | None, overrides: list[str], *, episodes: int, seed: int) -> int:
+    """Print the findings about the environment `name`, as `rla envs --check` does, and return how many are broken."""
+    env = environment(name)
+    findings = check_parameters(env, seed=seed)
+    if all(finding.ok for finding in findings):
+        findings = check_environment(env, load_config(params, overrides), episodes=episodes, seed=seed)
+    for finding in findings:
+        typer.echo(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.protocol}: {finding.check}")
+        if not finding.ok:
+            typer.echo(f"        {finding.broken}")
+    broken = sum(not finding.ok for finding in findings)
+    typer.echo(f"{len(findings)} checks, {broken} broken")
+    return broken
 
 
 def check_parameters(env: Env, *, seed: int = 0) -> list[Finding]:
