@@ -109,13 +109,12 @@ def _row(task: HarborTask, split: str) -> Task:
 
 async def _proofs(tasks: list[HarborTask], own: HarborParams, threshold: float) -> list[str]:
     """For each task why it cannot be played; empty if it can."""
-    sandbox, places = shell_boxes(), asyncio.Semaphore(usable_cores())
+    sandbox = None if all(task.sandbox for task in tasks) else shell_boxes()
+    places = asyncio.Semaphore(usable_cores())
 
     async def proof(task: HarborTask) -> str:
-        if why := task.why_not(own.backend):
-            return why
-        if task.sandbox or not own.prove:
-            return ""
+        if task.sandbox or sandbox is None or not own.prove:
+            return task.why_not(own.backend)
         async with places:
             if (key := (task.digest, own, threshold)) not in PROOFS:
                 PROOFS[key] = await _proof(task, own, sandbox, threshold)

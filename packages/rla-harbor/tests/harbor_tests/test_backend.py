@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rla_harbor.episode import HarborService
 from rla_harbor.machines import check_backend
+from rla_harbor.params import HarborParams
 
 from harbor_tests.builders import TESTS, imported, needs_sandbox, one, played, written
 from harbor_tests.fake_harbor import harbor_or_fake
@@ -76,6 +78,21 @@ def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> N
 def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path) -> None:
     row = one(written(tmp_path), backend=BACKEND)
     assert "not permitted" in answers(row, "python3 -c 'import socket; socket.socket()'")[1].text
+
+
+def test_bubblewrap_is_needed_only_for_tasks_that_run_in_it(
+    real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = task_in(tmp_path)
+    plain = one(written(tmp_path, "plain"), prove=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert task_in(tmp_path) == row
+    service = HarborService(HarborParams(backend=BACKEND))
+    service.make(row).close()
+    with pytest.raises(UserError, match=r"needs bubblewrap, but .* install the package bubblewrap \(0\.8 or newer\)$"):
+        imported(tmp_path, backend=BACKEND)
+    with pytest.raises(UserError, match=r"needs bubblewrap, but .* install the package bubblewrap \(0\.8 or newer\)$"):
+        answers(plain, "done")
 
 
 def test_a_backend_that_cannot_work_is_an_error_before_anything_runs(real: bool) -> None:

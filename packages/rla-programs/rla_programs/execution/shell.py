@@ -55,6 +55,7 @@ class ShellBoxes(Bubblewrap):
     """Boxes with the programs of /usr, in which everything else is new and may be written."""
 
     inodes = 1 << 15
+    chosen, others = "a shell for untrusted commands needs bubblewrap", ""
 
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         super().__init__(bwrap, as_root=as_root, numbering=numbering)
