@@ -8,6 +8,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rla_harbor.episode import HarborService
@@ -63,10 +64,34 @@ def test_a_command_that_hangs_is_stopped(real: bool, tmp_path: Path) -> None:
     assert slow.text == "[stopped after 2 seconds]" and end.done
 
 
+def test_output_is_bounded_where_it_is_printed(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, sizes = task_in(tmp_path), list[int]()
+    from harbor_tests.shell_environment import ShellEnvironment
+
+    run = ShellEnvironment.exec
+
+    async def measured(self: Any, command: str, **given: Any) -> Any:
+        found = await run(self, command, **given)
+        sizes.append(len(found.stdout))
+        return found
+
+    monkeypatch.setattr(ShellEnvironment, "exec", measured)
+    much = "seq 1 400000"  # 2.7 MB
+    _, large, endless, end = answers(row, f"mkdir x; cd x; echo 42 > ../answer; {much}", "pwd; yes", "done")
+    assert large.text.startswith("1\n2\n") and endless.text.startswith("/app\ny\n")
+    for seen in (large, endless):
+        assert len(seen.text) < 5000 and seen.text.endswith("[stopped because it printed more than 1024 KB]")
+    assert end.reward == 1.0 and 1 << 20 in sizes and max(sizes) == 1 << 20
+    *_, enough, _ = answers(row, "seq 1 100000")
+    assert enough.text.endswith("\n100000")
+
+
 def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> None:
-    broken = task_in(tmp_path / "one", files={"environment/broken": "x"})  # type: ignore[arg-type]
-    with pytest.raises(EnvironmentFailure, match="did not start: RuntimeError: the image cannot be built"):
+    log = "x" * 5000 + "\nno package jq\n"
+    broken = task_in(tmp_path / "one", files={"environment/broken": log})  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentFailure, match="did not start: RuntimeError: the image cannot be built") as raised:
         answers(broken, "done")
+    assert str(raised.value).endswith("no package jq") and len(str(raised.value)) < 600
     silent = task_in(tmp_path / "two", tests="#!/bin/bash\ntrue\n")
     with pytest.raises(EnvironmentFailure, match="gave no reward"):
         answers(silent, "done")
