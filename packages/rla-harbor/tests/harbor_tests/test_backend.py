@@ -100,9 +100,24 @@ def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> N
         answers(task_in(tmp_path / "three", tests=many), "done")
 
 
-def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path) -> None:
-    row = one(written(tmp_path), backend=BACKEND)
-    assert "not permitted" in answers(row, "python3 -c 'import socket; socket.socket()'")[1].text
+def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, other = one(written(tmp_path, "plain"), backend=BACKEND), task_in(tmp_path / "image")
+    from harbor_tests.shell_environment import ShellEnvironment
+
+    started = list[str]()
+
+    async def refused(self: Any, force_build: bool) -> None:
+        started.append(Path(self.environment_dir).parent.name)
+        raise RuntimeError("it was started")
+
+    async def stopped(self: Any, delete: bool) -> None: ...
+
+    monkeypatch.setattr(ShellEnvironment, "start", refused)
+    monkeypatch.setattr(ShellEnvironment, "stop", stopped)
+    assert answers(row, "echo 42 > answer", "done")[-1].reward == 1.0 and started == []
+    with pytest.raises(EnvironmentFailure, match="it was started"):
+        answers(other, "done")
+    assert started == ["answer"]
 
 
 def test_bubblewrap_is_needed_only_for_tasks_that_run_in_it(
