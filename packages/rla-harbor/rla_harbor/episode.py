@@ -48,8 +48,7 @@ class HarborEpisode:
         ended = ran.ended or (f"[exit code {ran.code}]" if ran.code else "")
         output = cut_text(harmless(ran.text).rstrip("\n"), self._own.output_chars)
         text = "\n".join(part for part in (output, ended) if part) or "[no output]"
-        over = self._left <= 0
-        return await self._concluded(f"{text}\n[the time is over]\n") if over else Observation(text=text)
+        return Observation(text=text) if self._left > 0 else await self._concluded(f"{text}\n[the time is over]\n")
 
     async def stopped(self) -> Observation:
         return await self._concluded("")

@@ -17,6 +17,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class SandboxMachine:
         memory, disk = min(own.memory_mb, task.memory_mb), min(own.storage_mb, task.storage_mb)
         self._limits = Limits(wall_s=longest, cpu_s=longest, memory_mb=memory, file_mb=disk, processes=own.processes)
         self._shell: Any = None
+        self._threads = ThreadPoolExecutor(2)  # its own, so that no command waits; the second ends one that runs
         self.folder = task.plan.folder
 
     async def start(self) -> None:
@@ -82,10 +84,11 @@ class SandboxMachine:
     async def stop(self) -> None:
         if self._shell is not None:
             await self._call(self._shell.close)
+        self._threads.shutdown(wait=False)
 
     async def _call(self, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
         with _failing("the sandbox failed", BoxError):
-            return await asyncio.to_thread(function, *given, **options)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*given, **options))
 
 
 def reward_in(as_json: str, as_text: str) -> float | None:
