@@ -26,7 +26,7 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])B?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask:
-    """One folder. `sandbox`, `backend`: why it cannot be played there, or empty. `agent_s`: 0 if it is not given."""
+    """One folder. `sandbox`, `backend`: why it cannot be played there. `agent_s`: 0 if it is not given."""
 
     folder: Path
     digest: str
@@ -41,8 +41,8 @@ class HarborTask:
     memory_mb: int
     storage_mb: int
     solved: bool
-    sandbox: str
-    backend: str
+    sandbox: list[str]
+    backend: list[str]
 
     def files(self, name: str, target: str) -> list[tuple[Path, str]]:
         """The files of a subfolder, and their paths below `target`."""
@@ -51,7 +51,8 @@ class HarborTask:
 
     def why_not(self, backend: str) -> str:
         """Why it cannot be played with this backend, which may be empty; empty if it can."""
-        return (self.backend if backend else f"{self.sandbox}; env.own.backend is empty") if self.sandbox else ""
+        reasons = self.backend if backend else [*self.sandbox, *(self.backend or ["env.own.backend is empty"])]
+        return "; ".join(dict.fromkeys(reasons)) if self.sandbox else ""
 
 
 def task_folders(top: Path) -> list[Path]:
@@ -121,8 +122,8 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
         memory_mb=_megabytes(environment, "memory"),
         storage_mb=_megabytes(environment, "storage"),
         solved=(folder / "solution/solve.sh").is_file(),
-        sandbox="; ".join(sandbox),
-        backend="; ".join([*nowhere, *phases]),
+        sandbox=sandbox,
+        backend=[*nowhere, *phases],
     )
 
 
