@@ -5,16 +5,17 @@ task.toml  instruction.md  environment/Dockerfile  tests/test.sh  solution/solve
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rla_programs.execution.dockerfile import INSTALLS, BuildPlan, NeedsImage, plan_of
+from rla_programs.execution.shell import untrusted_files
 
 from rla.errors import UserError
 
@@ -64,24 +65,18 @@ def task_folders(top: Path) -> list[Path]:
     return sorted(path for path in found if found.keys().isdisjoint(path.parents))  # steps and files lie below
 
 
-def _digest(folder: Path) -> str:
-    """SHA-256 of names, contents and execute bits. Raises ValueError for links that lead outside, and huge folders."""
-    hashed, files = hashlib.sha256(), sorted(path for path in folder.rglob("*") if path.is_file())
-    if away := [path for path in files if not path.resolve().is_relative_to(folder.resolve())]:
-        raise ValueError(f"{away[0].relative_to(folder)} is a link that leads out of the folder")
-    if sum(path.stat().st_size for path in files) > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
-    for path in files:
-        name, mode = path.relative_to(folder).as_posix().encode(), b"x" if os.access(path, os.X_OK) else b"-"
-        for part in (name, path.read_bytes(), mode):
-            hashed.update(len(part).to_bytes(8, "big") + part)
-    return hashed.hexdigest()
+def _digest(folder: Path, files: list[Path]) -> str:
+    """SHA-256 of names, contents or targets, and execute bits."""
+    contents = [os.readlink(path) if path.is_symlink() else sha256(path.read_bytes()).hexdigest() for path in files]
+    names = [(path.relative_to(folder).as_posix(), os.access(path, os.X_OK)) for path in files]
+    return sha256(repr([*zip(names, contents, strict=True)]).encode()).hexdigest()
 
 
 def read_folder(folder: Path) -> HarborTask:
     """Raises ValueError with the file or key that is wrong."""
     try:
-        return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        files = untrusted_files(folder, LARGEST)
+        return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")), files)
     except FileNotFoundError as error:
         raise ValueError(f"it has no {os.path.relpath(error.filename, folder)}") from None
     except tomllib.TOMLDecodeError as error:
@@ -90,7 +85,7 @@ def read_folder(folder: Path) -> HarborTask:
         raise ValueError(f"it cannot be read ({type(error).__name__}: {error})") from None
 
 
-def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
+def _task_of(folder: Path, config: dict[str, Any], files: list[Path]) -> HarborTask:
     environment, agent, verifier = (_table(config, name) for name in ("environment", "agent", "verifier"))
     usual = environment.get("network_mode")
     phases = ["it changes its network"] * any(one.get("network_mode") not in (None, usual) for one in (agent, verifier))
@@ -110,7 +105,7 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
     plan.folder = str(environment.get("workdir") or plan.folder)
     return HarborTask(
         folder=folder,
-        digest=_digest(folder),
+        digest=_digest(folder, files),
         instruction=instruction,
         category=str(_table(config, "metadata").get("category") or "harbor"),
         plan=plan,
