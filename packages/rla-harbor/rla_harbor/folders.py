@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rla_programs.execution.dockerfile import INSTALLS, BuildPlan, NeedsImage, plan_of
+from rla_programs.execution.dockerfile import BuildPlan, NeedsImage, RunCommand, installer, plan_of
 from rla_programs.execution.shell import untrusted_files
 
 from rla.errors import UserError
@@ -87,7 +87,7 @@ def read_folder(folder: Path) -> HarborTask:
 
 def _task_of(folder: Path, config: dict[str, Any], files: list[Path]) -> HarborTask:
     environment, agent, verifier = (_table(config, name) for name in ("environment", "agent", "verifier"))
-    usual = environment.get("network_mode")
+    usual, solved = environment.get("network_mode"), (folder / "solution/solve.sh").is_file()
     phases = ["it changes its network"] * any(one.get("network_mode") not in (None, usual) for one in (agent, verifier))
     nowhere, instruction = list(_nowhere(folder, config)), ""
     if not nowhere:
@@ -101,6 +101,11 @@ def _task_of(folder: Path, config: dict[str, Any], files: list[Path]) -> HarborT
             plan = plan_of(folder / "environment")
         except NeedsImage as reason:
             sandbox.append(str(reason))
+    if not (sandbox or solved):  # playing a solution would show whether its tests run here
+        setup = " ".join(step.command for step in plan.steps if isinstance(step, RunCommand))
+        for path in (path for path in files if folder / "tests" in path.parents or path.name in setup):
+            if not sandbox and (called := installer(path)):
+                sandbox.append(f"its {path.relative_to(folder)} calls {called}, which needs an image or a network")
     plan.variables |= _texts(environment, "environment.env")
     plan.folder = str(environment.get("workdir") or plan.folder)
     return HarborTask(
@@ -116,7 +121,7 @@ def _task_of(folder: Path, config: dict[str, Any], files: list[Path]) -> HarborT
         build_s=_number(environment, "environment.build_timeout_sec", 600.0),
         memory_mb=_megabytes(environment, "memory"),
         storage_mb=_megabytes(environment, "storage"),
-        solved=(folder / "solution/solve.sh").is_file(),
+        solved=solved,
         sandbox=sandbox,
         backend=[*nowhere, *phases],
     )
@@ -173,24 +178,17 @@ def _nowhere(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 
 def _beyond_sandbox(folder: Path, config: dict[str, Any]) -> Iterator[str]:
     """What needs an image, a network or other users. The Dockerfile is read elsewhere."""
-    environment, tests = _table(config, "environment"), folder / "tests/test.sh"
-    if environment.get("docker_image"):
-        yield f"it needs the image {environment['docker_image']}"
-    if found := sorted((folder / "environment").glob("docker-compose.y*ml")):
-        yield f"it needs the images of environment/{found[0].name}"
-    if environment.get("healthcheck"):
-        yield "it has a health check, so it runs a service"
-    if folder.resolve().is_relative_to("/usr"):
-        yield "it lies below /usr, which can be read in the sandbox"
+    environment, composed = _table(config, "environment"), sorted(folder.glob("environment/docker-compose.y*ml"))
+    reasons = {
+        f"it needs the image {environment.get('docker_image')}": environment.get("docker_image"),
+        f"it needs the images of environment/{composed[0].name if composed else ''}": composed,
+        "it has a health check, so it runs a service": environment.get("healthcheck"),
+        "it lies below /usr, which can be read in the sandbox": folder.resolve().is_relative_to("/usr"),
+    }
     for name in ("environment", "agent", "verifier"):
-        section = _table(config, name)
-        if section.get("allowed_hosts") or section.get("network_mode") == "allowlist":
-            yield f"{name}.network_mode wants a network, and the sandbox has none"
-        if section.get("user") not in (None, "root", 0):
-            yield f"{name}.user is {section['user']!r}"
-        if any("${" in value for value in _texts(section, f"{name}.env").values()):
-            yield f"{name}.env takes values of this machine"
-    # If it brings a solution, playing that shows whether its tests run here.
-    alone = tests.exists() and not (folder / "solution/solve.sh").exists()
-    if alone and (called := INSTALLS.search(tests.read_text(encoding="utf-8"))):
-        yield f"its tests call {called[0].strip()}, which needs an image or a network"
+        section, values = _table(config, name), _texts(_table(config, name), f"{name}.env").values()
+        wants = section.get("allowed_hosts") or section.get("network_mode") == "allowlist"
+        reasons[f"{name}.network_mode wants a network, and the sandbox has none"] = wants
+        reasons[f"{name}.user is {section.get('user')!r}"] = section.get("user") not in (None, "root", 0)
+        reasons[f"{name}.env takes values of this machine"] = any("${" in value for value in values)
+    return (reason for reason, holds in reasons.items() if holds)

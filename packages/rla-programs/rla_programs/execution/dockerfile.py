@@ -24,6 +24,13 @@ INSTALLS = re.compile(
     r"|pnpm|gem|cargo|rustup|curl|wget|ssh|scp|rsync|git +(?:clone|fetch|pull|submodule)|go +(?:get|install|mod)"
     r"|systemctl|service|useradd|adduser|groupadd|chpasswd|su|sudo|mount|docker)(?![\w.-])"
 )
+INSTALLS_IN_PYTHON = re.compile(
+    r"""["'](?P<called>apt|apt-get|pip[\d.]*|uv|uvx|conda|npm|npx|curl|wget|git[ "',]+(?:clone|fetch|pull))"""
+    r"""(?:["'],| )"""
+    r"|^[ \t]*(?:import|from) +(?P<module>requests|httpx|urllib\.request)\b",
+    re.MULTILINE,
+)
+SCRIPTS = (".sh", ".bash", ".py")
 HARMLESS = ("LABEL", "EXPOSE", "CMD", "MAINTAINER")  # Harbor runs its own command in place of CMD
 # Folders of every plain base that a new box lacks.
 FOLDERS = ("/boot", "/home", "/media", "/mnt", "/opt", "/run", "/srv")
@@ -121,6 +128,21 @@ def plan_of(context: Path) -> BuildPlan:
     if not based:
         raise ValueError("environment/Dockerfile has no FROM")
     return plan
+
+
+def installer(file: Path) -> str:
+    """The first command in a script of bash or Python that installs or downloads something; empty for other files."""
+    data = file.read_bytes() if file.is_file() else b""
+    first, _, _ = data.partition(b"\n")
+    if file.suffix not in SCRIPTS and not first.startswith(b"#!"):
+        return ""
+    lines = data.decode("utf-8", "replace").splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    if file.suffix == ".py" or b"python" in first:
+        found = INSTALLS_IN_PYTHON.search(text)
+        return (found["called"] or found["module"]) if found else ""
+    called = INSTALLS.search(text)
+    return called[0].strip() if called else ""
 
 
 def _harmless(command: str) -> str:
