@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -19,6 +20,7 @@ from rla.envs.protocols import JudgePrompt, PolicyPrompt
 from rla.errors import UserError
 from rla.processes import usable_cores
 from rla.store.records import Task, content_id
+from rla.text import one_line
 from rla_harbor.episode import DONE, HarborService
 from rla_harbor.folders import HarborTask, read_folder, task_folders
 from rla_harbor.machines import SandboxMachine
@@ -54,21 +56,22 @@ class Harbor:
         top = Path(elsewhere or str(config.tasks.path)).resolve()
         if not top.is_dir():
             raise UserError(f"tasks.path: {top} is not a folder; name a folder of tasks in Harbor's format")
-        readable, left_out = dict[str, HarborTask](), dict[str, str]()
+        readable, left_out = dict[str, HarborTask](), dict[Path, str]()
         for folder in task_folders(top):
             try:
                 task = read_folder(folder)
             except ValueError as error:
-                left_out[folder.name] = str(error)
+                left_out[folder] = str(error)
                 continue
             if (first := readable.setdefault(task.digest, task)) is not task:
-                left_out[folder.name] = f"it is a copy of {first.folder.name}"
+                left_out[folder] = f"it is a copy of {os.path.relpath(first.folder, top)}"
         tasks = [readable[digest] for digest in sorted(readable)]
         proofs = asyncio.run(_proofs(tasks, own, config.env.reward_threshold))
-        left_out |= {task.folder.name: why for task, why in zip(tasks, proofs, strict=True) if why}
+        left_out |= {task.folder: why for task, why in zip(tasks, proofs, strict=True) if why}
         if tell and (elsewhere or not config.tasks.held_out(split)):  # once for both splits of a folder
-            for name, why in sorted(left_out.items()):
-                tell(_line(f"{name} is left out: {why}", most=300))
+            for folder, why in sorted(left_out.items()):
+                name = folder.name if folder == top else folder.relative_to(top)
+                tell(one_line(f"{name} is left out: {why}", 300))
         playable = [task for task, why in zip(tasks, proofs, strict=True) if not why]
         return [_row(task, split) for task in _in_split(playable, config, split)[: config.tasks.limit]]
 
@@ -86,10 +89,6 @@ class Harbor:
         return judge_prompt(config, rules="an agent that solves a task in the shell of a Linux machine")
 
 
-def _line(text: str, *, most: int) -> str:  # it may hold text of a task
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:most]
-
-
 def _in_split(tasks: list[HarborTask], config: Config, split: str) -> list[HarborTask]:
     """All tasks if held-out ones have a folder of their own, else a share that depends on their contents alone."""
     own, tests = config.env.own, config.tasks.test_splits
@@ -102,20 +101,19 @@ def _in_split(tasks: list[HarborTask], config: Config, split: str) -> list[Harbo
 def _row(task: HarborTask, split: str) -> Task:
     """Its id depends on the contents of the folder, and not on the place."""
     name, content = content_id(Harbor.name, task.digest), {"digest": task.digest, "folder": str(task.folder)}
-    kind, scene = _line(task.category, most=60), _line(task.folder.name, most=60)
+    kind, scene = one_line(task.category, 60), one_line(task.folder.name, 60)
     row = root_task(env=Harbor.name, split=split, instruction=task.instruction, content=content, kind=kind, scene=scene)
     return replace(row, task_id=name, slot=name)
 
 
 async def _proofs(tasks: list[HarborTask], own: HarborParams, threshold: float) -> list[str]:
     """For each task why it cannot be played; empty if it can."""
-    sandbox, places = shell_boxes(), asyncio.Semaphore(usable_cores())
+    sandbox = None if all(task.sandbox for task in tasks) else shell_boxes()
+    places = asyncio.Semaphore(usable_cores())
 
     async def proof(task: HarborTask) -> str:
-        if why := task.why_not(own.backend):
-            return why
-        if task.sandbox or not own.prove:
-            return ""
+        if task.sandbox or sandbox is None or not own.prove:
+            return task.why_not(own.backend)
         async with places:
             if (key := (task.digest, own, threshold)) not in PROOFS:
                 PROOFS[key] = await _proof(task, own, sandbox, threshold)

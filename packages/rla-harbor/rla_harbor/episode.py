@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.shell import shell_boxes
 from rla_programs.tool.results import cut_text, harmless
 
@@ -47,8 +48,7 @@ class HarborEpisode:
         ended = ran.ended or (f"[exit code {ran.code}]" if ran.code else "")
         output = cut_text(harmless(ran.text).rstrip("\n"), self._own.output_chars)
         text = "\n".join(part for part in (output, ended) if part) or "[no output]"
-        over = self._left <= 0
-        return await self._concluded(f"{text}\n[the time is over]\n") if over else Observation(text=text)
+        return Observation(text=text) if self._left > 0 else await self._concluded(f"{text}\n[the time is over]\n")
 
     async def stopped(self) -> Observation:
         return await self._concluded("")
@@ -80,8 +80,9 @@ class HarborService:
     """`rla.envs.protocols.Service`: the sandbox, and machines that are being removed."""
 
     def __init__(self, own: HarborParams) -> None:
-        """Raises UserError if the sandbox or the backend cannot work here."""
-        self._own, self._sandbox = own, shell_boxes()
+        """Raises UserError if the backend cannot work here."""
+        self._own = own
+        self._sandbox: LocalSandbox | None = None  # for the first task that needs it
         if own.backend:
             check_backend(own.backend)
         self._endings: set[asyncio.Task[None]] = set()
@@ -105,11 +106,12 @@ class HarborService:
         return self._known[row.payload]
 
     def machine(self, task: HarborTask) -> SandboxMachine | BackendMachine:
-        """Raises EnvironmentFailure if the task cannot be played here."""
+        """Raises EnvironmentFailure if the task cannot be played here, and UserError if there is no sandbox for it."""
         if why := task.why_not(self._own.backend):
             raise EnvironmentFailure(f"{task.folder.name} cannot be played here: {why}")
         if task.sandbox:
             return BackendMachine(task, self._own.backend)
+        self._sandbox = self._sandbox or shell_boxes()
         return SandboxMachine(task, self._own, self._sandbox)
 
     def end(self, stop: Coroutine[Any, Any, None]) -> None:
@@ -123,4 +125,5 @@ class HarborService:
 
     async def close(self) -> None:
         await asyncio.gather(*self._endings, return_exceptions=True)
-        await self._sandbox.close()
+        if self._sandbox is not None:
+            await self._sandbox.close()

@@ -5,16 +5,17 @@ task.toml  instruction.md  environment/Dockerfile  tests/test.sh  solution/solve
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rla_programs.execution.dockerfile import INSTALLS, BuildPlan, NeedsImage, plan_of
+from rla_programs.execution.dockerfile import BuildPlan, NeedsImage, RunCommand, installer, plan_of
+from rla_programs.execution.shell import untrusted_files
 
 from rla.errors import UserError
 
@@ -26,7 +27,7 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)([GMK])B?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask:
-    """One folder. `sandbox`, `backend`: why it cannot be played there, or empty. `agent_s`: 0 if it is not given."""
+    """One folder. `sandbox`, `backend`: why it cannot be played there. `agent_s`: 0 if it is not given."""
 
     folder: Path
     digest: str
@@ -41,8 +42,8 @@ class HarborTask:
     memory_mb: int
     storage_mb: int
     solved: bool
-    sandbox: str
-    backend: str
+    sandbox: list[str]
+    backend: list[str]
 
     def files(self, name: str, target: str) -> list[tuple[Path, str]]:
         """The files of a subfolder, and their paths below `target`."""
@@ -51,7 +52,8 @@ class HarborTask:
 
     def why_not(self, backend: str) -> str:
         """Why it cannot be played with this backend, which may be empty; empty if it can."""
-        return (self.backend if backend else f"{self.sandbox}; env.own.backend is empty") if self.sandbox else ""
+        reasons = self.backend if backend else [*self.sandbox, *(self.backend or ["env.own.backend is empty"])]
+        return "; ".join(dict.fromkeys(reasons)) if self.sandbox else ""
 
 
 def task_folders(top: Path) -> list[Path]:
@@ -63,24 +65,18 @@ def task_folders(top: Path) -> list[Path]:
     return sorted(path for path in found if found.keys().isdisjoint(path.parents))  # steps and files lie below
 
 
-def _digest(folder: Path) -> str:
-    """SHA-256 of names, contents and execute bits. Raises ValueError for links that lead outside, and huge folders."""
-    hashed, files = hashlib.sha256(), sorted(path for path in folder.rglob("*") if path.is_file())
-    if away := [path for path in files if not path.resolve().is_relative_to(folder.resolve())]:
-        raise ValueError(f"{away[0].relative_to(folder)} is a link that leads out of the folder")
-    if sum(path.stat().st_size for path in files) > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
-    for path in files:
-        name, mode = path.relative_to(folder).as_posix().encode(), b"x" if os.access(path, os.X_OK) else b"-"
-        for part in (name, path.read_bytes(), mode):
-            hashed.update(len(part).to_bytes(8, "big") + part)
-    return hashed.hexdigest()
+def _digest(folder: Path, files: list[Path]) -> str:
+    """SHA-256 of names, contents or targets, and execute bits."""
+    contents = [os.readlink(path) if path.is_symlink() else sha256(path.read_bytes()).hexdigest() for path in files]
+    names = [(path.relative_to(folder).as_posix(), os.access(path, os.X_OK)) for path in files]
+    return sha256(repr([*zip(names, contents, strict=True)]).encode()).hexdigest()
 
 
 def read_folder(folder: Path) -> HarborTask:
     """Raises ValueError with the file or key that is wrong."""
     try:
-        return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        files = untrusted_files(folder, LARGEST)
+        return _task_of(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")), files)
     except FileNotFoundError as error:
         raise ValueError(f"it has no {os.path.relpath(error.filename, folder)}") from None
     except tomllib.TOMLDecodeError as error:
@@ -89,9 +85,9 @@ def read_folder(folder: Path) -> HarborTask:
         raise ValueError(f"it cannot be read ({type(error).__name__}: {error})") from None
 
 
-def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
+def _task_of(folder: Path, config: dict[str, Any], files: list[Path]) -> HarborTask:
     environment, agent, verifier = (_table(config, name) for name in ("environment", "agent", "verifier"))
-    usual = environment.get("network_mode")
+    usual, solved = environment.get("network_mode"), (folder / "solution/solve.sh").is_file()
     phases = ["it changes its network"] * any(one.get("network_mode") not in (None, usual) for one in (agent, verifier))
     nowhere, instruction = list(_nowhere(folder, config)), ""
     if not nowhere:
@@ -105,11 +101,16 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
             plan = plan_of(folder / "environment")
         except NeedsImage as reason:
             sandbox.append(str(reason))
+    if not (sandbox or solved):  # playing a solution would show whether its tests run here
+        setup = " ".join(step.command for step in plan.steps if isinstance(step, RunCommand))
+        for path in (path for path in files if folder / "tests" in path.parents or path.name in setup):
+            if not sandbox and (called := installer(path)):
+                sandbox.append(f"its {path.relative_to(folder)} calls {called}, which needs an image or a network")
     plan.variables |= _texts(environment, "environment.env")
     plan.folder = str(environment.get("workdir") or plan.folder)
     return HarborTask(
         folder=folder,
-        digest=_digest(folder),
+        digest=_digest(folder, files),
         instruction=instruction,
         category=str(_table(config, "metadata").get("category") or "harbor"),
         plan=plan,
@@ -120,9 +121,9 @@ def _task_of(folder: Path, config: dict[str, Any]) -> HarborTask:
         build_s=_number(environment, "environment.build_timeout_sec", 600.0),
         memory_mb=_megabytes(environment, "memory"),
         storage_mb=_megabytes(environment, "storage"),
-        solved=(folder / "solution/solve.sh").is_file(),
-        sandbox="; ".join(sandbox),
-        backend="; ".join([*nowhere, *phases]),
+        solved=solved,
+        sandbox=sandbox,
+        backend=[*nowhere, *phases],
     )
 
 
@@ -177,24 +178,17 @@ def _nowhere(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 
 def _beyond_sandbox(folder: Path, config: dict[str, Any]) -> Iterator[str]:
     """What needs an image, a network or other users. The Dockerfile is read elsewhere."""
-    environment, tests = _table(config, "environment"), folder / "tests/test.sh"
-    if environment.get("docker_image"):
-        yield f"it needs the image {environment['docker_image']}"
-    if found := sorted((folder / "environment").glob("docker-compose.y*ml")):
-        yield f"it needs the images of environment/{found[0].name}"
-    if environment.get("healthcheck"):
-        yield "it has a health check, so it runs a service"
-    if folder.resolve().is_relative_to("/usr"):
-        yield "it lies below /usr, which can be read in the sandbox"
+    environment, composed = _table(config, "environment"), sorted(folder.glob("environment/docker-compose.y*ml"))
+    reasons = {
+        f"it needs the image {environment.get('docker_image')}": environment.get("docker_image"),
+        f"it needs the images of environment/{composed[0].name if composed else ''}": composed,
+        "it has a health check, so it runs a service": environment.get("healthcheck"),
+        "it lies below /usr, which can be read in the sandbox": folder.resolve().is_relative_to("/usr"),
+    }
     for name in ("environment", "agent", "verifier"):
-        section = _table(config, name)
-        if section.get("allowed_hosts") or section.get("network_mode") == "allowlist":
-            yield f"{name}.network_mode wants a network, and the sandbox has none"
-        if section.get("user") not in (None, "root", 0):
-            yield f"{name}.user is {section['user']!r}"
-        if any("${" in value for value in _texts(section, f"{name}.env").values()):
-            yield f"{name}.env takes values of this machine"
-    # If it brings a solution, playing that shows whether its tests run here.
-    alone = tests.exists() and not (folder / "solution/solve.sh").exists()
-    if alone and (called := INSTALLS.search(tests.read_text(encoding="utf-8"))):
-        yield f"its tests call {called[0].strip()}, which needs an image or a network"
+        section, values = _table(config, name), _texts(_table(config, name), f"{name}.env").values()
+        wants = section.get("allowed_hosts") or section.get("network_mode") == "allowlist"
+        reasons[f"{name}.network_mode wants a network, and the sandbox has none"] = wants
+        reasons[f"{name}.user is {section.get('user')!r}"] = section.get("user") not in (None, "root", 0)
+        reasons[f"{name}.env takes values of this machine"] = any("${" in value for value in values)
+    return (reason for reason, holds in reasons.items() if holds)

@@ -1,7 +1,7 @@
 """Where the commands of an episode run: in a shell of rla-programs, or in an environment of the package `harbor`.
 
-The tests come into either after the last command. In the shell no process of the policy is left by then, and whatever
-it has put in the place of tests, rewards or settings of pytest is moved away.
+The tests come into either after the last command. The shell has no process of the policy by then, and files of the
+policy at the places of tests, rewards and settings of pytest are moved away.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import logging
 import math
 import shlex
 import shutil
+import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,21 @@ from rla_programs.execution.box import BoxError
 from rla_programs.execution.local import LocalSandbox
 from rla_programs.execution.records import Limits
 from rla_programs.execution.shell import PYTEST_FILES, Ran, Shell
+from rla_programs.tool.results import cut_text
 
 from rla.envs.observation import EnvironmentFailure
 from rla.errors import UserError
 from rla.plugins import from_checkout
-from rla.text import whole_text
+from rla.text import one_line, whole_text
 from rla_harbor.folders import HarborTask
 from rla_harbor.params import HarborParams
 
 TESTS, LOGS = "/tests", "/logs/verifier"
+PRINTED = 1 << 20  # bytes of a command's output; one that prints more is stopped, as in the sandbox
+# dd passes each byte on at once. It is awaited for a second at most, because background processes may keep it open.
+BOUNDED = """exec 3> >(exec dd bs=1 count={printed} 2> /dev/null)
+(trap 'echo; echo {mark}; pwd -P' EXIT; eval "set --; $1") >&3 2>&1 3>&-
+code=$?; exec 3>&-; for _ in {{1..20}}; do kill -0 $! 2> /dev/null || break; sleep 0.05; done; exit $code"""
 
 
 class SandboxMachine:
@@ -40,51 +48,47 @@ class SandboxMachine:
     def __init__(self, task: HarborTask, own: HarborParams, sandbox: LocalSandbox) -> None:
         self._task, self._sandbox = task, sandbox
         longest = max(own.command_s, task.agent_s, task.verifier_s, task.build_s)
-        self._limits = Limits(
-            wall_s=longest,
-            cpu_s=longest,
-            memory_mb=min(own.memory_mb, task.memory_mb),
-            processes=own.processes,
-            file_mb=min(own.storage_mb, task.storage_mb),
-        )
+        memory, disk = min(own.memory_mb, task.memory_mb), min(own.storage_mb, task.storage_mb)
+        self._limits = Limits(wall_s=longest, cpu_s=longest, memory_mb=memory, file_mb=disk, processes=own.processes)
         self._shell: Any = None
+        self._threads = ThreadPoolExecutor(2)  # its own, so that no command waits; the second ends one that runs
         self.folder = task.plan.folder
 
     async def start(self) -> None:
-        with _failing("the sandbox failed", BoxError):
-            self._shell = await asyncio.to_thread(Shell, self._sandbox, self._limits)
-            if why := await asyncio.to_thread(self._task.plan.follow, self._shell, seconds=self._task.build_s):
-                raise EnvironmentFailure(why)
+        self._shell = await self._call(Shell, self._sandbox, self._limits)
+        if why := await self._call(self._task.plan.follow, self._shell, seconds=self._task.build_s):
+            raise EnvironmentFailure(why)
 
     async def run(self, command: str, seconds: float) -> Ran:
-        ran: Ran = await self._shell_call("run", command, self.folder, self._task.plan.variables, seconds=seconds)
+        ran: Ran = await self._call(self._shell.run, command, self.folder, self._task.plan.variables, seconds=seconds)
         self.folder = ran.folder
         return ran
 
     async def solve(self) -> Ran:
         """Play the task's own solution."""
-        await self._shell_call("place", self._task.files("solution", "/solution"))
+        await self._call(self._shell.place, self._task.files("solution", "/solution"))
         given = self._task.plan.variables | self._task.solution_variables
         seconds = self._task.agent_s or self._task.verifier_s
-        ran: Ran = await self._shell_call("run", "bash /solution/solve.sh", self.folder, given, seconds=seconds)
+        ran: Ran = await self._call(self._shell.run, "bash /solution/solve.sh", self.folder, given, seconds=seconds)
         return ran
 
     async def verify(self) -> float | None:
         """The reward of the task's tests; None if they leave none that can be read."""
         tests, given = self._task.files("tests", TESTS), self._task.plan.variables | self._task.verifier_variables
-        if await self._shell_call("place", tests, folders=[LOGS], fresh=[TESTS, LOGS, *PYTEST_FILES], mode=0o755):
+        if await self._call(self._shell.place, tests, folders=[LOGS], fresh=[TESTS, LOGS, *PYTEST_FILES], mode=0o755):
             return None
         told = {"seconds": self._task.verifier_s, "log": f"{LOGS}/test-stdout.txt"}
-        await self._shell_call("run", f"{TESTS}/test.sh", self._task.plan.folder, given, **told)
-        return reward_in(*await self._shell_call("texts", f"{LOGS}/reward.json", f"{LOGS}/reward.txt"))
+        await self._call(self._shell.run, f"{TESTS}/test.sh", self._task.plan.folder, given, **told)
+        return reward_in(*await self._call(self._shell.texts, f"{LOGS}/reward.json", f"{LOGS}/reward.txt"))
 
     async def stop(self) -> None:
         if self._shell is not None:
-            await asyncio.to_thread(self._shell.close)
+            await self._call(self._shell.close)
+        self._threads.shutdown(wait=False)
 
-    async def _shell_call(self, method: str, *arguments: Any, **options: Any) -> Any:
+    async def _call(self, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
         with _failing("the sandbox failed", BoxError):
-            return await asyncio.to_thread(getattr(self._shell, method), *arguments, **options)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*given, **options))
 
 
 def reward_in(as_json: str, as_text: str) -> float | None:
@@ -148,22 +152,25 @@ class BackendMachine:
 
     async def run(self, command: str, seconds: float) -> Ran:
         mark = uuid.uuid4().hex  # before the last folder, at the end of the output
-        shell = f"""trap 'echo; echo {mark}; pwd -P' EXIT; eval "set --; $1\""""
         text = whole_text(command).replace("\0", "")
+        command = shlex.join(["bash", "-c", BOUNDED.format(printed=PRINTED, mark=mark), "bash", text])
+        limits = {"cwd": self.folder, "timeout_sec": math.ceil(seconds), "user": self._theirs.config.agent.user}
         with _failing(f"{self._backend} failed"):
-            words, user = ["bash", "-c", shell, "bash", text], self._theirs.config.agent.user
             try:
-                limits = {"cwd": self.folder, "timeout_sec": math.ceil(seconds), "user": user}
-                found = await self._environment.exec(shlex.join(words), **limits)
+                found = await self._environment.exec(command, **limits)
             except (TimeoutError, RuntimeError) as error:
                 if isinstance(error, TimeoutError) or "timed out" in str(error):
                     return Ran(text="", code=None, folder=self.folder, ended=f"[stopped after {seconds:g} seconds]")
                 raise
         output, marked, last = (found.stdout or "").rpartition(f"\n{mark}\n")
-        if not marked:  # the command has replaced the shell
-            output, last = last, ""
-        self.folder = last.strip() or self.folder
-        return Ran(text=output + (found.stderr or ""), code=found.return_code, folder=self.folder)
+        code, ended = found.return_code, ""
+        if not marked:  # the command has replaced the shell, or printed too much
+            output = last
+            if code == 128 + signal.SIGPIPE:
+                code, ended = None, f"[stopped because it printed more than {PRINTED >> 10} KB]"
+        elif last.startswith("/") and last.endswith("\n"):  # whole
+            self.folder = last.strip()
+        return Ran(text=output + (found.stderr or ""), code=code, folder=self.folder, ended=ended)
 
     async def verify(self) -> float | None:
         """Raises EnvironmentFailure if harbor finds no reward."""
@@ -193,4 +200,4 @@ def _failing(how: str, kind: type[Exception] = Exception) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in f"{type(error).__name__}: {error}"[:200])
+    return one_line(cut_text(f"{type(error).__name__}: {error}", 400), 500)  # a failed build names its reason last

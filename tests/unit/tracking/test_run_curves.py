@@ -22,6 +22,7 @@ from rla.report.curves import run_points
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
 from rla.tracking import CurvePoint, track_run
+from tests.unit.tracking.test_trackers import missing
 
 NOON = 1_767_268_800.0
 
@@ -207,8 +208,9 @@ def test_which_calls_show_the_curves(run: Path, called: list[str], arguments: li
 
 
 def test_a_missing_package_is_said_before_the_stage_works(
-    run: Path, called: list[str], capsys: pytest.CaptureFixture[str]
+    run: Path, called: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    missing("trackio", monkeypatch)
     assert rla(["compute-rewards", "--run", "r", "--set", "tracking.trackers=[trackio]"]) == 2
     assert "trackio needs the package trackio" in capsys.readouterr().err and called == []
 

@@ -12,6 +12,7 @@ import pytest
 from rla_harbor.environment import Harbor
 from rla_harbor.episode import HarborService
 from rla_harbor.params import HarborParams
+from rla_programs.execution.shell import shell_boxes
 
 from rla.config import Config
 from rla.config.sections import EnvConfig
@@ -100,7 +101,7 @@ def solution_of(name: str) -> str:
 def needs_sandbox() -> None:
     """Skips the test if this machine cannot run the sandbox, with the reason."""
     try:
-        HarborService(HarborParams())
+        shell_boxes()
     except UserError as error:
         pytest.skip(str(error))
 

@@ -25,9 +25,9 @@ class ShellEnvironment(BaseEnvironment):  # type: ignore[misc]
 
     async def start(self, force_build: bool) -> None:
         NAMES.append(self.session_id)
-        if (Path(self.environment_dir) / "broken").exists():
-            raise RuntimeError("the image cannot be built")
-        self._shell = Shell(shell_boxes(), Limits(wall_s=60.0, cpu_s=60.0, processes=64))
+        if (log := Path(self.environment_dir) / "broken").exists():
+            raise RuntimeError(f"the image cannot be built: {log.read_text()}")
+        self._shell = Shell(shell_boxes(), Limits(wall_s=60.0, cpu_s=60.0, processes=64, output_kb=8192))
         await self.exec("mkdir -p /app /logs/verifier /logs/agent", cwd="/")
 
     async def stop(self, delete: bool) -> None:

@@ -8,9 +8,12 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rla_harbor.episode import HarborService
 from rla_harbor.machines import check_backend
+from rla_harbor.params import HarborParams
 
 from harbor_tests.builders import TESTS, imported, needs_sandbox, one, played, written
 from harbor_tests.fake_harbor import harbor_or_fake
@@ -61,10 +64,34 @@ def test_a_command_that_hangs_is_stopped(real: bool, tmp_path: Path) -> None:
     assert slow.text == "[stopped after 2 seconds]" and end.done
 
 
+def test_output_is_bounded_where_it_is_printed(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, sizes = task_in(tmp_path), list[int]()
+    from harbor_tests.shell_environment import ShellEnvironment
+
+    run = ShellEnvironment.exec
+
+    async def measured(self: Any, command: str, **given: Any) -> Any:
+        found = await run(self, command, **given)
+        sizes.append(len(found.stdout))
+        return found
+
+    monkeypatch.setattr(ShellEnvironment, "exec", measured)
+    much = "seq 1 400000"  # 2.7 MB
+    _, large, endless, end = answers(row, f"mkdir x; cd x; echo 42 > ../answer; {much}", "pwd; yes", "done")
+    assert large.text.startswith("1\n2\n") and endless.text.startswith("/app\ny\n")
+    for seen in (large, endless):
+        assert len(seen.text) < 5000 and seen.text.endswith("[stopped because it printed more than 1024 KB]")
+    assert end.reward == 1.0 and 1 << 20 in sizes and max(sizes) == 1 << 20
+    *_, enough, _ = answers(row, "seq 1 100000")
+    assert enough.text.endswith("\n100000")
+
+
 def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> None:
-    broken = task_in(tmp_path / "one", files={"environment/broken": "x"})  # type: ignore[arg-type]
-    with pytest.raises(EnvironmentFailure, match="did not start: RuntimeError: the image cannot be built"):
+    log = "x" * 5000 + "\nno package jq\n"
+    broken = task_in(tmp_path / "one", files={"environment/broken": log})  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentFailure, match="did not start: RuntimeError: the image cannot be built") as raised:
         answers(broken, "done")
+    assert str(raised.value).endswith("no package jq") and len(str(raised.value)) < 600
     silent = task_in(tmp_path / "two", tests="#!/bin/bash\ntrue\n")
     with pytest.raises(EnvironmentFailure, match="gave no reward"):
         answers(silent, "done")
@@ -73,9 +100,39 @@ def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> N
         answers(task_in(tmp_path / "three", tests=many), "done")
 
 
-def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path) -> None:
-    row = one(written(tmp_path), backend=BACKEND)
-    assert "not permitted" in answers(row, "python3 -c 'import socket; socket.socket()'")[1].text
+def test_tasks_of_the_sandbox_stay_there(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, other = one(written(tmp_path, "plain"), backend=BACKEND), task_in(tmp_path / "image")
+    from harbor_tests.shell_environment import ShellEnvironment
+
+    started = list[str]()
+
+    async def refused(self: Any, force_build: bool) -> None:
+        started.append(Path(self.environment_dir).parent.name)
+        raise RuntimeError("it was started")
+
+    async def stopped(self: Any, delete: bool) -> None: ...
+
+    monkeypatch.setattr(ShellEnvironment, "start", refused)
+    monkeypatch.setattr(ShellEnvironment, "stop", stopped)
+    assert answers(row, "echo 42 > answer", "done")[-1].reward == 1.0 and started == []
+    with pytest.raises(EnvironmentFailure, match="it was started"):
+        answers(other, "done")
+    assert started == ["answer"]
+
+
+def test_bubblewrap_is_needed_only_for_tasks_that_run_in_it(
+    real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = task_in(tmp_path)
+    plain = one(written(tmp_path, "plain"), prove=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert task_in(tmp_path) == row
+    service = HarborService(HarborParams(backend=BACKEND))
+    service.make(row).close()
+    with pytest.raises(UserError, match=r"needs bubblewrap, but .* install the package bubblewrap \(0\.8 or newer\)$"):
+        imported(tmp_path, backend=BACKEND)
+    with pytest.raises(UserError, match=r"needs bubblewrap, but .* install the package bubblewrap \(0\.8 or newer\)$"):
+        answers(plain, "done")
 
 
 def test_a_backend_that_cannot_work_is_an_error_before_anything_runs(real: bool) -> None:

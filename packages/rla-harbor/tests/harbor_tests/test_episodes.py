@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rla_harbor.episode import HarborService
+from rla_harbor.params import HarborParams
 
 from harbor_tests.builders import TASKS, TESTS, copied, needs_sandbox, one, played, solution_of, written
-from rla.envs.observation import EnvironmentFailure
+from rla.envs.observation import EnvironmentFailure, Observation
 
 SOLVED = ("fix-report", "recover-token", "merge-inventory")
 
@@ -69,6 +74,27 @@ def test_the_time_of_the_task_ends_the_episode_and_the_tests_decide(tmp_path: Pa
     row = one(written(tmp_path, toml="[agent]\ntimeout_sec = 1.5\n"))
     *_, end = played(row, ["echo 42 > answer", "sleep 100", "echo never"])
     assert end.done and end.reward == 1.0 and "[the time is over]" in end.text
+
+
+def test_only_the_command_counts_against_the_time_of_the_task(tmp_path: Path) -> None:
+    row = one(written(tmp_path, toml="[agent]\ntimeout_sec = 1.5\n"))
+
+    async def main() -> list[Observation]:
+        loop, service, busy = asyncio.get_running_loop(), HarborService(HarborParams()), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        episode = service.make(row)
+        await episode.reset()
+        waiting = loop.run_in_executor(None, busy.wait, 4.0)  # as do other parts of a stage
+        try:
+            return [await episode.step("echo 42 > answer"), await episode.step("done")]
+        finally:
+            busy.set()
+            await waiting
+            episode.close()
+            await service.close()
+
+    command, end = asyncio.run(main())
+    assert (command.done, command.text) == (False, "[no output]") and end.reward == 1.0
 
 
 def test_tests_that_hang_end_with_their_limit(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,7 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
         read_folder(folder)
 
 
-def test_empty_instructions_bytes_and_links_that_lead_out(tmp_path: Path) -> None:
+def test_empty_instructions_and_bytes(tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "instruction.md").write_text("<!-- canary -->\n\n")
     with pytest.raises(ValueError, match=r"instruction\.md is empty"):
@@ -80,10 +82,48 @@ def test_empty_instructions_bytes_and_links_that_lead_out(tmp_path: Path) -> Non
     (folder / "instruction.md").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ValueError, match="codec"):
         read_folder(folder)
-    (folder / "instruction.md").write_text("Fine.")
-    (folder / "environment/hosts").symlink_to("/etc/hosts")
-    with pytest.raises(ValueError, match="environment/hosts is a link that leads out"):
+
+
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "environment/Dockerfile", "environment/new", "tests"])
+def test_a_link_that_leads_out_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    folder, secret = written(tmp_path), tmp_path / "secret"
+    (folder / "task.toml").write_text("not toml")
+    secret.write_text("neither")
+    if (folder / name).exists():
+        (folder / name).rename(tmp_path / "moved")
+    (folder / name).symlink_to(tmp_path if name == "tests" else secret)
+    with pytest.raises(ValueError, match=f"^{name} is a link that leads out of the folder$"):
         read_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "environment/Dockerfile", "environment/new"])
+def test_a_pipe_is_refused_and_blocks_nobody(tmp_path: Path, name: str) -> None:
+    folder = written(tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(5)
+    try:
+        with pytest.raises(ValueError, match=f"^{name} is neither a file nor a folder$"):
+            read_folder(folder)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_links_within_a_folder_stay_and_count(tmp_path: Path) -> None:
+    folder = written(tmp_path, files={"environment/data/one": "1", "environment/data/two": "2"})
+    plain = read_folder(folder).digest
+    (folder / "environment/link").symlink_to("data/one")
+    (folder / "environment/loop").symlink_to("loop")
+    linked = read_folder(folder).digest
+    (folder / "environment/link").unlink()
+    (folder / "environment/link").symlink_to("data/two")
+    assert len({plain, linked, read_folder(folder).digest}) == 3
 
 
 @pytest.mark.parametrize(
@@ -100,6 +140,7 @@ def test_empty_instructions_bytes_and_links_that_lead_out(tmp_path: Path) -> Non
 def test_features_that_nothing_here_plays(tmp_path: Path, toml: str, why: str) -> None:
     task = read_folder(written(tmp_path, toml=toml))
     assert why in task.why_not("") and why in task.why_not("docker")
+    assert "backend" not in task.why_not("")  # because none would help
 
 
 @pytest.mark.parametrize(
@@ -119,10 +160,39 @@ def test_features_that_need_an_image(tmp_path: Path, toml: str, why: str) -> Non
 
 def test_tests_that_install_need_an_image_unless_a_solution_proves_them(tmp_path: Path) -> None:
     tests = "curl -LsSf https://example.org/install.sh | sh\nuvx pytest /tests\n"
-    assert "its tests call curl" in read_folder(written(tmp_path, "one", tests=tests, solution="")).why_not("")
+    one = read_folder(written(tmp_path, "one", tests=tests, solution=""))
+    assert one.why_not("").startswith("its tests/test.sh calls curl, which needs an image or a network")
     assert read_folder(written(tmp_path, "two", tests=tests)).why_not("") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "called"),
+    [
+        ("tests/setup.sh", "set -e\napt-get install -y jq\n", "apt-get"),
+        ("tests/deep/check", "#!/usr/bin/env bash\nwget -q https://example.org\n", "wget"),
+        ("tests/test_it.py", 'subprocess.run([sys.executable, "-m", "pip", "install", "x"])\n', "pip"),
+        ("tests/test_it.py", 'os.system("git clone https://example.org")\n', "git clone"),
+        ("tests/test_it.py", "import os\nimport requests\n", "requests"),
+        ("environment/prepare.sh", "curl -O https://example.org/data || true\n", "curl"),
+        ("environment/unused.sh", "curl -O https://example.org/data\n", ""),
+        ("tests/expected.txt", "curl https://example.org\n", ""),
+        ("tests/setup.sh", "# needs no apt-get\ntrue\n", ""),
+        ("tests/test_it.py", 'import re\nassert service["docker"] == "mount"\npip = "pipes"\n', ""),
+    ],
+)
+def test_scripts_of_tests_and_setup_are_searched_for_downloads(
+    tmp_path: Path, name: str, text: str, called: str
+) -> None:
+    docker = "FROM debian\nWORKDIR /app\nCOPY . .\nRUN test ! -e prepare.sh || bash prepare.sh\n"
+    folder = written(tmp_path, docker=docker, solution="", files={name: text})
+    why = f"its {name} calls {called}, which needs an image or a network; env.own.backend is empty"
+    assert read_folder(folder).why_not("") == (why if called else "")
 
 
 def test_a_phase_with_another_network_is_not_played_by_a_backend(tmp_path: Path) -> None:
     toml = '[environment]\ndocker_image = "x"\nnetwork_mode = "public"\n[agent]\nnetwork_mode = "no-network"\n'
-    assert read_folder(written(tmp_path, toml=toml)).why_not("docker") == "it changes its network"
+    task = read_folder(written(tmp_path, toml=toml))
+    assert (task.why_not("docker"), task.why_not("")) == (
+        "it changes its network",
+        "it needs the image x; it changes its network",
+    )

@@ -44,9 +44,24 @@ def test_every_folder_that_is_left_out_is_told_with_its_reason(tmp_path: Path) -
         "silent": "its tests leave no reward in the sandbox",
         "unsolvable": "its own solution gets 0 in the sandbox (exit code 0), so it needs an image or a network",
         "broken": "RUN false failed in the sandbox: exit code 1",
-        "hungry": "it wants a GPU or TPU; env.own.backend is empty",
+        "hungry": "it wants a GPU or TPU",
         "odd": "task.toml: agent.timeout_sec is True; it must be a number above 0 and at most 86400",
     }
+
+
+def test_folders_of_equal_names_are_told_apart(tmp_path: Path) -> None:
+    written(tmp_path / "easy", "one", toml="[agent]\ntimeout_sec = -1\n")
+    written(tmp_path / "hard", "one", toml="[environment]\ngpus = 1\n")
+    written(tmp_path / "hard", "two")
+    written(tmp_path / "easy", "two")
+    rows, told = imported(tmp_path, prove=False)
+    assert [row.scene for row in rows] == ["two"]
+    assert [line[:50] for line in told] == [
+        "easy/one is left out: task.toml: agent.timeout_sec",
+        "hard/one is left out: it wants a GPU or TPU",
+        "hard/two is left out: it is a copy of easy/two",
+    ]
+    assert imported(tmp_path / "hard/one")[1] == ["one is left out: it wants a GPU or TPU"]
 
 
 def test_without_proofs_nothing_is_played(tmp_path: Path) -> None:

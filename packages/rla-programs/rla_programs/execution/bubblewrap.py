@@ -31,7 +31,6 @@ LINKS = {"/dev/fd": "/proc/self/fd"} | {
     f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
 }
 FIRST_USER, SLOTS = 1 << 30, 1 << 8  # user ids that no system assigns: one for each box of a live process
-OTHERS = "or choose env.own.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
 AS_ROOT = "run it as another user, or give this root CAP_SYS_ADMIN (a container: --privileged)"
 AS_USER = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
@@ -42,9 +41,14 @@ _slots = itertools.count()
 
 
 class Bubblewrap:
-    """Starts boxes. `as_root`: as root, else with a user namespace. `numbering`: the controller may set process ids."""
+    """Starts boxes. `as_root`: as root, else with a user namespace. `numbering`: the controller may set process ids.
+
+    `chosen`, `others`: the setting that wants such boxes and the choices beside it, for errors.
+    """
 
     inodes = INODES
+    chosen = "env.own.execution.backend is bubblewrap"
+    others = ", or choose env.own.execution.backend: sandboxfusion (a server), or rlimits for programs that you trust"
 
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         self._bwrap, self._as_root, self._groups = bwrap, as_root, delegated()
@@ -168,8 +172,7 @@ def bubblewrap(*, workers: int, kind: type[Bubblewrap] = Bubblewrap) -> LocalSan
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise UserError(
-            "env.own.execution.backend is bubblewrap, but bwrap is not installed: install the package bubblewrap "
-            f"(0.8 or newer), {OTHERS}"
+            f"{kind.chosen}, but bwrap is not installed: install the package bubblewrap (0.8 or newer){kind.others}"
         )
     as_root = is_root()
     for numbering in (True, False):  # an old bubblewrap or a restricted container does not know that capability
@@ -179,6 +182,5 @@ def bubblewrap(*, workers: int, kind: type[Bubblewrap] = Bubblewrap) -> LocalSan
             return sandbox
     else:
         raise UserError(
-            f"env.own.execution.backend is bubblewrap, but it starts no sandbox here ({refusal}): "
-            f"{remedy(refusal, as_root=as_root)}, {OTHERS}"
+            f"{kind.chosen}, but it starts no sandbox here ({refusal}): {remedy(refusal, as_root=as_root)}{kind.others}"
         )

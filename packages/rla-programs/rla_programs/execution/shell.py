@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import os
+import stat
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class ShellBoxes(Bubblewrap):
     """Boxes with the programs of /usr, in which everything else is new and may be written."""
 
     inodes = 1 << 15
+    chosen, others = "a shell for untrusted commands needs bubblewrap", ""
 
     def __init__(self, bwrap: str, *, as_root: bool, numbering: bool) -> None:
         super().__init__(bwrap, as_root=as_root, numbering=numbering)
@@ -93,6 +95,21 @@ class ShellBoxes(Bubblewrap):
         for folder in ("/tmp", "/var", "/var/tmp", *({HOME} - set(tops))):
             flags += ["--perms", "1777", "--dir", folder]
         return [*flags, *devices("/tmp"), "--chdir", "/"]
+
+
+def untrusted_files(folder: Path, most: int) -> list[Path]:
+    """The files and links of a folder, of which none is opened. Raises ValueError for links that lead outside, other
+    kinds of files, which may block a reader, and more than `most` bytes.
+    """
+    found = {path: path.lstat() for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()}
+    for path, name, mode in ((path, path.relative_to(folder), entry.st_mode) for path, entry in found.items()):
+        if stat.S_ISLNK(mode) and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise ValueError(f"{name} is a link that leads out of the folder")
+        if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode)):
+            raise ValueError(f"{name} is neither a file nor a folder")
+    if sum(entry.st_size for entry in found.values()) > most:
+        raise ValueError(f"it is larger than {most >> 20} MB")
+    return [*found]
 
 
 def shell_boxes() -> LocalSandbox:

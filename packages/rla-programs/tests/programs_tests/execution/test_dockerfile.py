@@ -18,8 +18,9 @@ def planned(tmp_path: Path, text: str, *files: str) -> BuildPlan:
 
 def copied(tmp_path: Path, instruction: str, *files: str) -> dict[str, str]:
     """Path in the box -> file, of a Dockerfile with this COPY in /app."""
-    (step,) = planned(tmp_path, f"FROM debian\nWORKDIR /app\n{instruction}\n", *files).steps
-    assert isinstance(step, Copy)
+    made, step = planned(tmp_path, f"FROM debian\nWORKDIR /app\n{instruction}\n", *files).steps
+    assert isinstance(made, Copy) and isinstance(step, Copy)
+    assert (made.word, made.files, made.folders) == ("WORKDIR", [], ["/app"])
     return {target: path.relative_to(tmp_path).as_posix() for path, target in step.files}
 
 
@@ -42,8 +43,8 @@ USER root
 CMD ["bash"]
 """
     plan = planned(tmp_path, text)
-    first, second = plan.steps
-    assert isinstance(first, RunCommand) and isinstance(second, RunCommand)
+    first, second = (step for step in plan.steps if isinstance(step, RunCommand))
+    assert [step.folders for step in plan.steps if isinstance(step, Copy)] == [["/srv/one"], ["/srv/one/sub"]]
     assert (" ".join(first.command.split()), first.folder) == ("echo 1 && echo 2", "/srv/one")
     assert first.variables == {"NAME": "one", "PLACE": "/srv/one", "WORDS": "two words", "OLD": "a b"}
     assert (second.command, second.folder) == ("touch 'a b'", "/srv/one/sub")
