@@ -16,7 +16,7 @@ from rla.errors import UserError
 from rla.pictures.vision import png_digest, png_size
 from rla.store.layout import making_call
 from rla.store.manifest import ORIGIN, is_complete
-from rla.store.reading import part_rows, read_manifest, stream_rows
+from rla.store.reading import group_of, part_rows, read_manifest, shard_parts, stream_rows
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import ShardWriter, Tell
 
@@ -32,8 +32,7 @@ def images_folder(trajectories: Path) -> Path:
 class ImageShard:
     """Writer for the images of the trajectories that another writer makes, in the same slices.
 
-    Call `keep` before the part of the trajectories is written, `finish_slice` before the trajectories' own `finish`,
-    and `finish` once these are accepted as a whole.
+    Call `keep` before the part of the trajectories is written, and `finish` once these are accepted as a whole.
     """
 
     def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
@@ -65,19 +64,18 @@ class ImageShard:
         """Remove the images of a group that will be played again."""
         self._writer.discard(self._writer.part(group))
 
-    def finish_slice(self) -> None:
-        """Write the manifest of this slice if there are several."""
-        if self._writer.slice.count > 1 and not is_complete(self.folder):
-            self._writer.finish(joins=False)
-
     def finish(self) -> None:
-        """Write the manifest of the whole shard. Raises UserError if the pictures of a slice are missing."""
-        if self._writer.slice.count > 1:
-            self._writer.join()
-            if not is_complete(self.folder):  # another slice found it complete before this one began it again
-                raise UserError(f"{self.folder}: the pictures of a slice are missing; call the same command again")
-        elif not self._writer.complete:
-            self._writer.finish()
+        """Write the manifest, over the parts of all slices. Raises UserError if a part of the trajectories has no
+        pictures.
+        """
+        whole = self._writer
+        if whole.slice.count > 1:
+            whole = ShardWriter(self.folder, KIND, self._trajectories.origin)
+        missing = {*map(group_of, shard_parts(self._trajectories.folder))} - whole.done
+        if missing and not whole.complete:
+            raise UserError(f"{whole.part(min(missing))}: missing or damaged; call the same command again")
+        if not whole.complete:
+            whole.finish()
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:

@@ -275,8 +275,6 @@ class TrajectoryWriter(ShardWriter):
             if self._images is not None:
                 self._images.finish()
 
-        if self._images is not None:
-            self._images.finish_slice()
         self.finish(trajectory_counts(self.parts()), tokenizer=tokenizer, check=accept)
 
 

@@ -21,7 +21,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,12 @@ SHOWN = 3  # files that an error names
 
 
 def write_atomic(
-    path: Path,
-    write: Callable[[Path], object],
-    *,
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    path: Path, write: Callable[[Path], object], *, before_rename: Callable[[], object] = lambda: None
 ) -> None:
-    """Call `write(temporary)`, flush the file to disk and rename it to `path`.
+    """Call `write(temporary)`, flush the file to disk, call `before_rename()`, and rename the file to `path`.
 
-    Calls that write the same file, such as the parameters of a run, wait for each other. `around` is entered for the
-    rename alone. Raises UserError if the system refuses: a full disk, a quota, a folder without the right to write.
+    Calls that write the same file, such as the parameters of a run, wait for each other. Raises UserError if the system
+    refuses: a full disk, a quota, a folder without the right to write.
     """
     temporary = _temporary(path)
     try:
@@ -49,12 +46,12 @@ def write_atomic(
             try:
                 write(temporary)
                 os.fsync(descriptor)
-                with around():
-                    try:
-                        temporary.replace(path)
-                    except FileNotFoundError:
-                        if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
-                            raise
+                before_rename()
+                try:
+                    temporary.replace(path)
+                except FileNotFoundError:
+                    if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
+                        raise
             finally:
                 with suppress(OSError):
                     if _is_still(temporary, descriptor):
@@ -130,11 +127,13 @@ def _locked_file(path: Path, lock: Callable[[int], None]) -> Iterator[int]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other call is in such a block for `folder`, if the file system has locks.
+    """Wait until no other call is in such a block for `folder`, which is made if it is missing. A file system without
+    locks is not waited for.
 
-    Raises UserError if the folder may not be opened.
+    Raises UserError if the folder may not be made or opened.
     """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise unwritable(folder, error) from None

@@ -69,7 +69,6 @@ def keep(writer: ShardWriter, images: ImageShard, index: int) -> None:
 
 
 def finish(writer: ShardWriter, images: ImageShard) -> None:
-    images.finish_slice()
     writer.finish(check=lambda counts: images.finish())
 
 
