@@ -29,53 +29,32 @@ def images_folder(trajectories: Path) -> Path:
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
-class ImageShard:
-    """Writer for the images of the trajectories that another writer makes, in the same slices.
-
-    Call `keep` before the part of the trajectories is written, and `finish` once these are accepted as a whole.
+def image_shard(trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> ShardWriter:
+    """The writer of the images of the trajectories that another writer makes, in the same slices. Raises UserError if
+    complete trajectories name images that are not whole.
     """
-
-    def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
-        folder = images_folder(trajectories.folder)
-        self._trajectories = trajectories
-        self._writer = ShardWriter(
-            folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell
+    folder = images_folder(trajectories.folder)
+    images = ShardWriter(folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell)
+    if trajectories.complete and not images.complete:
+        raise UserError(
+            f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
+            f"and call {making_call(trajectories.folder)} again"
         )
-        if trajectories.complete and not self._writer.complete:
-            raise UserError(
-                f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
-                f"and call {making_call(trajectories.folder)} again"
-            )
+    return images
 
-    @property
-    def folder(self) -> Path:
-        return self._writer.folder
 
-    def done(self, group: int) -> bool:
-        """Whether the images of a group have been written."""
-        return self._writer.complete or group in self._writer.done
+def finish_images(images: ShardWriter, trajectories: Path) -> None:
+    """Complete the images of all slices, which have the parts of `trajectories`. Raises UserError if a part has none.
 
-    def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Write the images of a group, after removing earlier trajectories, which would name lost images."""
-        self._trajectories.begin()
-        self._writer.write(group, rows)
-
-    def forget(self, group: int) -> None:
-        """Remove the images of a group that will be played again."""
-        self._writer.discard(self._writer.part(group))
-
-    def finish(self) -> None:
-        """Write the manifest, over the parts of all slices. Raises UserError if a part of the trajectories has no
-        pictures.
-        """
-        whole = self._writer
-        if whole.slice.count > 1:
-            whole = ShardWriter(self.folder, KIND, self._trajectories.origin)
-        missing = {*map(group_of, shard_parts(self._trajectories.folder))} - whole.done
-        if missing and not whole.complete:
-            raise UserError(f"{whole.part(min(missing))}: missing or damaged; call the same command again")
-        if not whole.complete:
-            whole.finish()
+    The slices of images have no manifests: those of the trajectories say when all are there.
+    """
+    if images.slice.count > 1:
+        images = ShardWriter(images.folder, KIND, images.origin)
+    if images.complete:
+        return
+    if missing := {*map(group_of, shard_parts(trajectories))} - images.done:
+        raise UserError(f"{images.part(min(missing))}: missing or damaged; call the same command again")
+    images.finish()
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:
