@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -208,14 +208,6 @@ def lock_outputs(places: Sequence[Path], part: Slice = WHOLE, *, wait: bool = Fa
                     with _locked(place, tag, fcntl.LOCK_SH | fcntl.LOCK_NB):
                         pass
         yield
-
-
-def remove_left_locks(places: Iterable[Path]) -> None:
-    """Remove the lock files of complete outputs, which a call leaves that is killed after it has made them."""
-    for place in places:
-        if place.with_name(f".{place.name}.lock").exists():
-            with suppress(UserError), lock_outputs([place]):  # if another call holds it, that one removes it
-                pass
 
 
 def _tags_of_others(place: Path, part: Slice) -> list[str]:
