@@ -25,6 +25,7 @@ from rla.errors import UserError
 from rla.store.layout import rerun
 from rla.store.manifest import (
     MANIFEST,
+    PART,
     UnreadableFile,
     checked_manifest,
     file_digest,
@@ -37,7 +38,6 @@ from rla.store.schema import arrow_schema, check_columns, check_rows, load_schem
 
 Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
-_NAME = re.compile(r"part-(\d{5,})\.parquet")
 # Shards that others are joined with. Of rewards, training compares the keys itself.
 _JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})
 _STREAMED = 32  # rows that a stream decodes at a time
@@ -54,7 +54,7 @@ def group_of(part: Path) -> int:
 
 def shard_parts(folder: Path) -> list[Path]:
     """The files of a folder that have a part's name, in order of their groups. UserError if one is not a file."""
-    return sorted((path for path in _named_like_parts(folder) if _NAME.fullmatch(path.name)), key=group_of)
+    return sorted((path for path in _named_like_parts(folder) if PART.fullmatch(path.name)), key=group_of)
 
 
 def _named_like_parts(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ checksums, and makes those again that are damaged. The manifest names the size a
 compare.
 
 A call holds the lock of its folder while it writes (`rla.store.atomic`). Slices write different parts, side by side;
-they open the folder, name their parts and write the manifest one after the other (`lock_folder`).
+they open the folder, begin it and write the manifest one after the other (`lock_folder`).
 """
 
 from __future__ import annotations
