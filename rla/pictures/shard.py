@@ -29,7 +29,7 @@ def images_folder(trajectories: Path) -> Path:
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
-def image_shard(trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> ShardWriter:
+def image_shard(trajectories: ShardWriter, *, overwrite: bool, tell: Tell) -> ShardWriter:
     """The writer of the images of the trajectories that another writer makes, in the same slices. Raises UserError if
     complete trajectories name images that are not whole.
     """

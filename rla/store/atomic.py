@@ -233,7 +233,7 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
     with ExitStack() as held:
         try:
             descriptor = held.enter_context(_locked_file(path, lock))
-            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
+            held.callback(_remove_lock, path, descriptor)
             os.truncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         except BlockingIOError:
@@ -252,10 +252,9 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
                     parent.rmdir()
 
 
-def _remove_lock(path: Path, descriptor: int, *, shared: bool) -> None:
+def _remove_lock(path: Path, descriptor: int) -> None:
     with suppress(OSError):
-        if shared:  # other slices may still hold it: then they remove the file
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if other slices hold it: they remove the file
         path.unlink()
 
 
