@@ -16,7 +16,7 @@ from rla.errors import UserError
 from rla.pictures.vision import png_digest, png_size
 from rla.store.layout import making_call
 from rla.store.manifest import ORIGIN, is_complete
-from rla.store.reading import part_rows, read_manifest, stream_rows
+from rla.store.reading import group_of, part_rows, read_manifest, shard_parts, stream_rows
 from rla.store.records import ShownImage, Trajectory
 from rla.store.shards import ShardWriter, Tell
 
@@ -29,55 +29,32 @@ def images_folder(trajectories: Path) -> Path:
     return trajectories.with_name(f"{trajectories.name}-images")
 
 
-class ImageShard:
-    """Writer for the images of the trajectories that another writer makes, in the same slices.
-
-    Call `keep` before the part of the trajectories is written, `finish_slice` before the trajectories' own `finish`,
-    and `finish` once these are accepted as a whole.
+def image_shard(trajectories: ShardWriter, *, overwrite: bool, tell: Tell) -> ShardWriter:
+    """The writer of the images of the trajectories that another writer makes, in the same slices. Raises UserError if
+    complete trajectories name images that are not whole.
     """
-
-    def __init__(self, trajectories: ShardWriter, *, overwrite: bool = False, tell: Tell = lambda text: None) -> None:
-        folder = images_folder(trajectories.folder)
-        self._trajectories = trajectories
-        self._writer = ShardWriter(
-            folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell
+    folder = images_folder(trajectories.folder)
+    images = ShardWriter(folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell)
+    if trajectories.complete and not images.complete:
+        raise UserError(
+            f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
+            f"and call {making_call(trajectories.folder)} again"
         )
-        if trajectories.complete and not self._writer.complete:
-            raise UserError(
-                f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
-                f"and call {making_call(trajectories.folder)} again"
-            )
+    return images
 
-    @property
-    def folder(self) -> Path:
-        return self._writer.folder
 
-    def done(self, group: int) -> bool:
-        """Whether the images of a group have been written."""
-        return self._writer.complete or group in self._writer.done
+def finish_images(images: ShardWriter, trajectories: Path) -> None:
+    """Complete the images of all slices, which have the parts of `trajectories`. Raises UserError if a part has none.
 
-    def keep(self, group: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Write the images of a group, after removing earlier trajectories, which would name lost images."""
-        self._trajectories.begin()
-        self._writer.write(group, rows)
-
-    def forget(self, group: int) -> None:
-        """Remove the images of a group that will be played again."""
-        self._writer.discard(self._writer.part(group))
-
-    def finish_slice(self) -> None:
-        """Write the manifest of this slice if there are several."""
-        if self._writer.slice.count > 1 and not is_complete(self.folder):
-            self._writer.finish(joins=False)
-
-    def finish(self) -> None:
-        """Write the manifest of the whole shard. Raises UserError if the pictures of a slice are missing."""
-        if self._writer.slice.count > 1:
-            self._writer.join()
-            if not is_complete(self.folder):  # another slice found it complete before this one began it again
-                raise UserError(f"{self.folder}: the pictures of a slice are missing; call the same command again")
-        elif not self._writer.complete:
-            self._writer.finish()
+    The slices of images have no manifests: those of the trajectories say when all are there.
+    """
+    if images.slice.count > 1:
+        images = ShardWriter(images.folder, KIND, images.origin)
+    if images.complete:
+        return
+    if missing := {*map(group_of, shard_parts(trajectories))} - images.done:
+        raise UserError(f"{images.part(min(missing))}: missing or damaged; call the same command again")
+    images.finish()
 
 
 def images_of_part(part: Path, wanted: Collection[str]) -> dict[str, bytes]:

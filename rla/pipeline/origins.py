@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rla.config.schema import shown_value
 from rla.errors import UserError
 from rla.pipeline import StageContext, StageSpec, called_again
 from rla.processes import WORKER, run_workers, workers_of
-from rla.store.atomic import WHOLE, Slice, lock_outputs, remove_left_locks, slices
+from rla.store.atomic import WHOLE, Slice, lock_outputs, slices
 from rla.store.layout import artifact, held_out_root, made_together, making_call
 from rla.store.manifest import (
     MANIFEST,
@@ -31,6 +32,7 @@ from rla.store.manifest import (
     STARTED,
     Origin,
     digest,
+    is_complete,
     optional_json,
     run_config_path,
     slice_manifests,
@@ -130,19 +132,26 @@ def check_failures(
 
 
 def ensure(
-    ctx: StageContext, stage: str | StageSpec, *, makes: Sequence[Path] = (), overwrite: bool = False, **options: Any
+    ctx: StageContext,
+    stage: str | StageSpec,
+    *,
+    makes: Sequence[Path] = (),
+    unless: Callable[[], bool] = lambda: False,
+    overwrite: bool = False,
+    **options: Any,
 ) -> None:
-    """Run another stage of the same run with its default folders. `stage`: the name of a stage of the core, or the
-    `StageSpec` of a package's stage. `makes`: its outputs, if these options make only some of them. Raises UserError in
-    a slice, because all slices would run it at once.
+    """Run another stage of the same run with its default folders, `unless` that is not needed once no other call makes
+    them. `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage. `makes`: its outputs, if
+    these options make only some of them. Raises UserError in a slice, because all slices would run it at once.
     """
     spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
-    if "slice" in ctx.options:
-        raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
-    ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
     made = replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite)
-    places = makes or [made.path(option) for option, _ in spec.writes]
-    with lock_outputs(places, wait=True):  # another call may be making them
+    with lock_outputs(makes or [made.path(option) for option, _ in spec.writes], wait=True):
+        if unless():
+            return
+        if "slice" in ctx.options:
+            raise UserError(f"{ctx.run}: slices share what they read; call `rla {spec.name} --run {ctx.run}` first")
+        ctx.progress.note(f"{spec.name}: making what is missing in {ctx.run}")
         import_module(spec.module).run(made)
 
 
@@ -159,13 +168,10 @@ def _make_pool(ctx: StageContext, folder: Path, *, split: str) -> None:
     other parameters, such as a data set.
     """
     begun = folder.exists()
-    if is_finished(folder):
-        remove_left_locks([folder])
-        return
     try:
-        ensure(ctx, "make-tasks", makes=[folder], split=split)
+        ensure(ctx, "make-tasks", makes=[folder], unless=partial(is_finished, folder), split=split)
     except UserError as error:
-        if not begun:
+        if not begun or is_complete(folder):
             raise
         raise UserError(f"{folder}: not finished; call the `rla make-tasks` that began it again ({error})") from error
 
@@ -185,11 +191,9 @@ def policy_of(ctx: StageContext, option: str = "policy", model: str = "policy") 
     if option in ctx.paths or folder.exists() or ctx.iteration > 1:
         return folder
     initial = artifact(ctx.run, f"init_{model}", 0)
-    if initial.exists():
-        remove_left_locks([artifact(ctx.run, name, 0) for name in ("init_policy", "init_rm")])
-    else:
+    if not initial.exists():
         _make_pool(ctx, artifact(ctx.run, "train_tasks", 0), split=ctx.config.tasks.train_split)
-        ensure(ctx, "init-model")
+    ensure(ctx, "init-model", unless=initial.exists)
     if not option.startswith("init") and ctx.config.warm_start.enabled:
         ctx.progress.note(f"{initial}: the model as it started acts; `rla warm-start` trains it first")
     return initial

@@ -26,7 +26,7 @@ from rla.rollouts.labels import LABELS, labels_in
 from rla.store.frames import read_judgements
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.manifest import is_complete
-from rla.store.reading import part_rows, read_table, shard_parts, stream_placed_rows, stream_rows
+from rla.store.reading import listed_parts, part_rows, read_table, shard_parts, stream_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +223,10 @@ def shown_episodes(
 
 def _finished_rows(trajectories: Path, wanted: Collection[str] | None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """(part file, row) of the episodes of a shard; of a growing shard, of finished groups."""
-    if not is_complete(trajectories):
-        for part in shard_parts(trajectories):
-            yield from ((part, row) for row in part_rows(part, WHOLE, keys=wanted, kind="trajectories"))
-        return
-    yield from stream_placed_rows(trajectories, "trajectories", WHOLE, keys=wanted)
+    growing = not is_complete(trajectories)
+    parts = dict.fromkeys(shard_parts(trajectories)) if growing else listed_parts(trajectories, "trajectories")
+    for part, entry in parts.items():
+        yield from ((part, row) for row in part_rows(part, WHOLE, keys=wanted, kind="trajectories", entry=entry))
 
 
 def _votes(played: Played, wanted: Collection[str] | None) -> dict[tuple[str, int], list[Vote]]:

@@ -39,7 +39,7 @@ from rla.metrics.custom import joined_figures, told_figures
 from rla.models.checkpoint import model_folder
 from rla.models.load import tokenizer_fingerprint
 from rla.pictures.prompts import shows_images
-from rla.pictures.shard import ImageShard, distinct_images, image_rows, without_pngs
+from rla.pictures.shard import distinct_images, finish_images, image_rows, image_shard, without_pngs
 from rla.pictures.vision import PictureChat, VisionFormat, vision_for
 from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
@@ -49,7 +49,7 @@ from rla.store.atomic import WHOLE, Slice
 from rla.store.manifest import Origin, digest
 from rla.store.reading import group_of, read_nested, read_part, shard_parts
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
-from rla.store.shards import ShardWriter
+from rla.store.shards import ShardWriter, Tell
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -240,30 +240,47 @@ async def run_groups(
 
 
 class TrajectoryWriter(ShardWriter):
-    """Writes a trajectory shard and, if the environment shows models pictures, the shard of its pictures beside it."""
+    """Writes a trajectory shard and, if it is `pictured`, the shard of its pictures: each part of them before the part
+    of the trajectories that names them.
+    """
 
-    def __init__(self, ctx: StageContext, folder: Path, made_from: Origin, *, part: Slice = WHOLE) -> None:
-        tell = ctx.progress.note
-        super().__init__(folder, "trajectories", made_from, overwrite=ctx.overwrite, part=part, tell=tell)
+    def __init__(
+        self,
+        folder: Path,
+        made_from: Origin,
+        *,
+        pictured: bool,
+        overwrite: bool = False,
+        part: Slice = WHOLE,
+        tell: Tell = lambda text: None,
+    ) -> None:
+        super().__init__(folder, "trajectories", made_from, overwrite=overwrite, part=part, tell=tell)
+        self.pictures = image_shard(self, overwrite=overwrite, tell=tell) if pictured else None
+
+    @classmethod
+    def of_stage(cls, ctx: StageContext, folder: Path, made_from: Origin, *, part: Slice = WHOLE) -> TrajectoryWriter:
+        """With pictures if the environment shows models any."""
         shown = shows_images(environment(ctx.config.env.name), ctx.config)
-        self._images = ImageShard(self, overwrite=ctx.overwrite, tell=tell) if shown else None
+        return cls(folder, made_from, pictured=shown, overwrite=ctx.overwrite, part=part, tell=ctx.progress.note)
 
     def has(self, group: int) -> bool:
         """Whether a group is complete: its episodes, and their pictures."""
-        return group in self.done and (self._images is None or self._images.done(group))
+        pictures = self.pictures
+        return group in self.done and (pictures is None or pictures.complete or group in pictures.done)
 
     def keep(self, group: int, trajectories: list[Trajectory]) -> None:
         """Write a part, and before it the part of its pictures."""
-        if self._images is not None:
-            self._images.keep(group, image_rows(trajectories))
+        if self.pictures is not None:
+            self.begin()  # earlier trajectories would name pictures that are replaced
+            self.pictures.write(group, image_rows(trajectories))
             trajectories = list(map(without_pngs, trajectories))
         self.write(group, [trajectory.row() for trajectory in trajectories])
 
     def forget(self, part: Path) -> None:
         """Remove a part, whose group the next call plays again."""
         self.discard(part)
-        if self._images is not None:
-            self._images.forget(group_of(part))
+        if self.pictures is not None:
+            self.pictures.discard(self.pictures.part(group_of(part)))
 
     def complete_shard(
         self, *, tokenizer: str | None = None, check: Callable[[Mapping[str, int]], None] = lambda counts: None
@@ -272,11 +289,9 @@ class TrajectoryWriter(ShardWriter):
 
         def accept(counts: Mapping[str, int]) -> None:
             check(counts)
-            if self._images is not None:
-                self._images.finish()
+            if self.pictures is not None:
+                finish_images(self.pictures, self.folder)
 
-        if self._images is not None:
-            self._images.finish_slice()
         self.finish(trajectory_counts(self.parts()), tokenizer=tokenizer, check=accept)
 
 

@@ -38,7 +38,7 @@ from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.rollouts.play import run_groups
 from rla.seeds import derive
-from rla.store.reading import Entry, part_rows, read_manifest, read_nested, shard_parts, tasks_by_id, verify_shard
+from rla.store.reading import Entry, listed_parts, part_rows, read_nested, shard_parts, tasks_by_id
 from rla.store.records import Judgement, StepScore, StopReason, Task, columns
 from rla.store.shards import ShardWriter
 from rla.text import after_thinking
@@ -277,17 +277,14 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
 
     `only`: ids of the trajectories to judge; None: all.
     """
-    manifest = read_manifest(trajectories, "trajectories")
-    verify_shard(trajectories, manifest)
     parts: dict[str, dict[Path, Entry]] = {}
     steps: dict[str, int] = {}
-    for part in manifest["parts"]:
-        path = trajectories / part["name"]
-        for row in read_nested(path, PLAYED, kind="trajectories", entry=part):
+    for path, entry in listed_parts(trajectories, "trajectories").items():
+        for row in read_nested(path, PLAYED, kind="trajectories", entry=entry):
             if row["steps"] and (only is None or row["trajectory_id"] in only):
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])
-                parts.setdefault(name, {})[path] = part
+                parts.setdefault(name, {})[path] = entry
     return [_PlayedTask(task_id=name, parts=found, steps=steps[name], only=only) for name, found in parts.items()]
 
 

@@ -20,8 +20,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,12 @@ SHOWN = 3  # files that an error names
 
 
 def write_atomic(
-    path: Path,
-    write: Callable[[Path], object],
-    *,
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    path: Path, write: Callable[[Path], object], *, before_rename: Callable[[], object] = lambda: None
 ) -> None:
-    """Call `write(temporary)`, flush the file to disk and rename it to `path`.
+    """Call `write(temporary)`, flush the file to disk, call `before_rename()`, and rename the file to `path`.
 
-    Calls that write the same file, such as the parameters of a run, wait for each other. `around` is entered for the
-    rename alone. Raises UserError if the system refuses: a full disk, a quota, a folder without the right to write.
+    Calls that write the same file, such as the parameters of a run, wait for each other. Raises UserError if the system
+    refuses: a full disk, a quota, a folder without the right to write.
     """
     temporary = _temporary(path)
     try:
@@ -49,12 +46,12 @@ def write_atomic(
             try:
                 write(temporary)
                 os.fsync(descriptor)
-                with around():
-                    try:
-                        temporary.replace(path)
-                    except FileNotFoundError:
-                        if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
-                            raise
+                before_rename()
+                try:
+                    temporary.replace(path)
+                except FileNotFoundError:
+                    if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
+                        raise
             finally:
                 with suppress(OSError):
                     if _is_still(temporary, descriptor):
@@ -130,11 +127,13 @@ def _locked_file(path: Path, lock: Callable[[int], None]) -> Iterator[int]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other call is in such a block for `folder`, if the file system has locks.
+    """Wait until no other call is in such a block for `folder`, which is made if it is missing. A file system without
+    locks is not waited for.
 
-    Raises UserError if the folder may not be opened.
+    Raises UserError if the folder may not be made or opened.
     """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise unwritable(folder, error) from None
@@ -211,14 +210,6 @@ def lock_outputs(places: Sequence[Path], part: Slice = WHOLE, *, wait: bool = Fa
         yield
 
 
-def remove_left_locks(places: Iterable[Path]) -> None:
-    """Remove the lock files of complete outputs, which a call leaves that is killed after it has made them."""
-    for place in places:
-        if place.with_name(f".{place.name}.lock").exists():
-            with suppress(UserError), lock_outputs([place]):  # if another call holds it, that one removes it
-                pass
-
-
 def _tags_of_others(place: Path, part: Slice) -> list[str]:
     """The tags of lock files of slices that divide `place` by another number. A killed call may have left them."""
     name = re.compile(rf"\.{re.escape(place.name)}(-\d+-of-(\d+))\.lock")
@@ -242,7 +233,7 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
     with ExitStack() as held:
         try:
             descriptor = held.enter_context(_locked_file(path, lock))
-            held.callback(_remove_lock, path, descriptor, shared=bool(how & fcntl.LOCK_SH))
+            held.callback(_remove_lock, path, descriptor)
             os.truncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         except BlockingIOError:
@@ -261,10 +252,9 @@ def _locked(place: Path, tag: str, how: int) -> Iterator[None]:
                     parent.rmdir()
 
 
-def _remove_lock(path: Path, descriptor: int, *, shared: bool) -> None:
+def _remove_lock(path: Path, descriptor: int) -> None:
     with suppress(OSError):
-        if shared:  # other slices may still hold it: then they remove the file
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if other slices hold it: they remove the file
         path.unlink()
 
 

@@ -54,7 +54,7 @@ PARAMETERS = "parameters"  # that the `config_digest` of a record covers
 _LARGEST_RECORD = 1 << 28  # bytes; a manifest takes some hundred bytes for each part
 MIB = 1 << 20
 _MAGIC, _BEGIN, _LENGTH = b"PAR1", b"PAR1\n", 4
-_PART = re.compile(r"part-\d{5,}\.parquet")  # a plain name, so that no manifest leads out of its folder
+PART = re.compile(r"part-(\d{5,})\.parquet")  # a plain name, so that no manifest leads out of its folder
 _COUNTED = ("episodes", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")  # used in arithmetic
 
 
@@ -184,7 +184,7 @@ def _is_part(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
         return False
     sizes = [entry.get("rows"), entry.get("bytes")]
-    plain = _PART.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
+    plain = PART.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
     return plain and all(type(size) is int and size >= 0 for size in sizes)
 
 

@@ -25,6 +25,7 @@ from rla.errors import UserError
 from rla.store.layout import rerun
 from rla.store.manifest import (
     MANIFEST,
+    PART,
     UnreadableFile,
     checked_manifest,
     file_digest,
@@ -37,7 +38,6 @@ from rla.store.schema import arrow_schema, check_columns, check_rows, load_schem
 
 Entry = Mapping[str, Any]  # of a part in a manifest: name, rows, bytes, sha256
 
-_NAME = re.compile(r"part-(\d{5,})\.parquet")
 # Shards that others are joined with. Of rewards, training compares the keys itself.
 _JOINED = frozenset({"trajectories", "scores", "verdicts", "standings"})
 _STREAMED = 32  # rows that a stream decodes at a time
@@ -54,7 +54,7 @@ def group_of(part: Path) -> int:
 
 def shard_parts(folder: Path) -> list[Path]:
     """The files of a folder that have a part's name, in order of their groups. UserError if one is not a file."""
-    return sorted((path for path in _named_like_parts(folder) if _NAME.fullmatch(path.name)), key=group_of)
+    return sorted((path for path in _named_like_parts(folder) if PART.fullmatch(path.name)), key=group_of)
 
 
 def _named_like_parts(folder: Path) -> list[Path]:
@@ -177,12 +177,15 @@ def check_parts(folder: Path, manifest: Mapping[str, Any], *, whole: bool = Fals
             raise _other_part(folder / name, "its sha256 differs")
 
 
-def verify_shard(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """`check_parts`, and UserError if a key is there twice in a shard that others are joined with."""
+def listed_parts(folder: Path, kind: str) -> dict[Path, Entry]:
+    """The parts of a complete shard in order, each with its entry in the manifest. UserError as `check_parts` raises
+    it, and if a key is there twice in a shard that others are joined with.
+    """
+    manifest = read_manifest(folder, kind)
     check_parts(folder, manifest)
-    if manifest.get("kind") in _JOINED:
-        entries = tuple((part["name"], part["sha256"]) for part in manifest["parts"])
-        _check_keys(folder, manifest["kind"], entries)
+    if kind in _JOINED:
+        _check_keys(folder, kind, tuple((part["name"], part["sha256"]) for part in manifest["parts"]))
+    return {folder / part["name"]: part for part in manifest["parts"]}
 
 
 @lru_cache(maxsize=64)  # once for each shard, which its entries identify
@@ -230,11 +233,10 @@ def read_part(
 
 def read_table(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a complete shard, parts in order."""
-    manifest = read_manifest(folder, kind)
-    verify_shard(folder, manifest)
-    room, tables = _room(sum(part["bytes"] for part in manifest["parts"])), []
-    for part in manifest["parts"]:
-        tables.append(read_part(folder / part["name"], columns, kind=kind, entry=part))
+    parts = listed_parts(folder, kind)
+    room, tables = _room(sum(entry["bytes"] for entry in parts.values())), []
+    for path, entry in parts.items():
+        tables.append(read_part(path, columns, kind=kind, entry=entry))
         if sum(table.nbytes for table in tables) > room:
             raise _too_large(folder, room)
     schema = arrow_schema(kind)
@@ -263,19 +265,8 @@ def stream_rows(
     With `keys` only rows whose first column is among them. A missing or truncated part is found before the first row; a
     damaged or replaced one when its turn comes.
     """
-    for _, row in stream_placed_rows(folder, kind, columns, keys=keys):
-        yield row
-
-
-def stream_placed_rows(
-    folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """`stream_rows`, each row with the file of its part."""
-    manifest = read_manifest(folder, kind)
-    verify_shard(folder, manifest)
-    for part in manifest["parts"]:
-        path = folder / part["name"]
-        yield from ((path, row) for row in part_rows(path, columns, keys=keys, kind=kind, entry=part))
+    for path, entry in listed_parts(folder, kind).items():
+        yield from part_rows(path, columns, keys=keys, kind=kind, entry=entry)
 
 
 def part_rows(

@@ -11,7 +11,7 @@ checksums, and makes those again that are damaged. The manifest names the size a
 compare.
 
 A call holds the lock of its folder while it writes (`rla.store.atomic`). Slices write different parts, side by side;
-they open the folder, name their parts and write the manifest one after the other (`lock_folder`).
+they open the folder, begin it and write the manifest one after the other (`lock_folder`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from rla.store.atomic import (
     refuse_others,
     remove_file,
     slices,
-    unwritable,
     write_atomic,
 )
 from rla.store.manifest import (
@@ -73,15 +71,6 @@ Check = Callable[[Mapping[str, Any]], None]
 
 class _ForeignPart(UserError):
     """A part that is whole and belongs elsewhere."""
-
-
-class _State(Enum):
-    """Of a shard folder, for a call that wants to write it."""
-
-    NEW = auto()  # nothing is there
-    BEGUN = auto()  # an earlier call of the same origin, or another slice, has begun it
-    COMPLETE = auto()
-    STALE = auto()  # to be replaced
 
 
 def write_part(path: Path, table: pa.Table, *, origin: str, group: int) -> None:
@@ -155,8 +144,8 @@ class ShardWriter:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
         with lock_folder(folder) if folder.exists() else nullcontext():
-            self._opened = self._state()
-            self.complete = self._opened is _State.COMPLETE
+            self._had_manifest = is_complete(folder)
+            self.complete = self._own_record() == MANIFEST
             if self.complete:
                 self._tidy()
             else:
@@ -166,12 +155,29 @@ class ShardWriter:
     def done(self) -> Set[int]:
         return self._entries.keys()
 
-    def _state(self) -> _State:
-        """Raises UserError if this call may not write the folder."""
-        if not self.folder.exists():
-            return _State.NEW
+    def _own_record(self) -> str:
+        """The name of the record that says that the folder is of this origin: MANIFEST if the shard is complete and
+        sound, STARTED if it has been begun. Empty if there is nothing, or a shard that is to be replaced.
+
+        Raises UserError if this call may not write the folder.
+        """
         try:
-            return self._own_state()
+            manifest = optional_json(self.folder / MANIFEST)
+            record = optional_json(self.folder / STARTED) if manifest is None else manifest
+            if record is None:
+                if set(self.folder.glob("*.parquet")).difference(self.folder.glob(_SLICE_MANIFESTS)):
+                    raise UserError(
+                        f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
+                    )
+                return ""
+            if not self._is_own(record):
+                raise UserError(
+                    f"{self.folder}: {self._unlike(record)}; rerun with --overwrite or choose another folder"
+                )
+            if manifest is None:
+                return STARTED
+            check_parts(self.folder, checked_manifest(self.folder / MANIFEST, manifest), whole=True)
+            return MANIFEST
         except UnreadableFile:
             raise
         except UserError as error:
@@ -183,24 +189,7 @@ class ShardWriter:
                     "call the slices without --overwrite"
                 ) from None
         refuse_others(self.folder, _foreign_files(self.folder))
-        return _State.STALE
-
-    def _own_state(self) -> _State:
-        """Raises UserError unless the folder is of this origin, and sound if it is complete."""
-        manifest = optional_json(self.folder / MANIFEST)
-        record = optional_json(self.folder / STARTED) if manifest is None else manifest
-        if record is None:
-            if set(self.folder.glob("*.parquet")).difference(self.folder.glob(_SLICE_MANIFESTS)):
-                raise UserError(
-                    f"{self.folder}: holds Parquet files of unknown origin; use --overwrite or another folder"
-                )
-            return _State.NEW
-        if not self._is_own(record):
-            raise UserError(f"{self.folder}: {self._unlike(record)}; rerun with --overwrite or choose another folder")
-        if manifest is None:
-            return _State.BEGUN
-        check_parts(self.folder, checked_manifest(self.folder / MANIFEST, manifest), whole=True)
-        return _State.COMPLETE
+        return ""
 
     def _is_own(self, record: Mapping[str, Any]) -> bool:
         return all(record.get(key) == value for key, value in self._header.items())
@@ -253,46 +242,29 @@ class ShardWriter:
         return None
 
     def begin(self) -> None:
-        """Make the folder this call's, before its first part gets its name: write the first record, then remove
-        everything that is not of this shard. A complete shard is begun again, with its sound parts.
+        """Make the folder this call's, before a part gets its name: write the first record, then remove everything
+        that is not of this shard. A complete shard is begun again, with its sound parts.
 
-        Raises UserError as the constructor does, if the folder has changed since.
+        Raises UserError as the constructor does, and if another call has completed or replaced the shard since.
         """
+        with lock_folder(self.folder):
+            self._begin()
+
+    def _begin(self) -> None:
+        changed = is_complete(self.folder) and not self._had_manifest
+        record = "" if changed else self._own_record()
+        if changed or (self._begun and record != STARTED):
+            raise UserError(f"{self.folder}: another call has completed or replaced it meanwhile; call this one again")
         if self._begun:
             return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.folder, error) from None
-        with lock_folder(self.folder):
-            state = self._state()
-            if state in (_State.COMPLETE, _State.STALE) and state is not self._opened:
-                raise self._lost()
-            if state is not _State.BEGUN:  # first, so that a full disk costs nothing
-                write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})
-            self._find_parts(remove=True)
-            if state in (_State.STALE, _State.COMPLETE):
-                for path in self.folder.glob(_SLICE_MANIFESTS):
-                    own = False
-                    with suppress(UserError):  # a damaged one is not
-                        own = self._is_own(optional_json(path) or {})
-                    if state is _State.STALE or not own or not path.stem.endswith(f"-of-{self.slice.count}"):
-                        remove_file(path)
-                remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
-        self._begun, self.complete = True, False
-
-    def _lost(self) -> UserError:
-        return UserError(f"{self.folder}: another call has completed or replaced it meanwhile; call this one again")
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """`lock_folder`. Raises UserError if the folder is no longer this call's, as `begin` has made it."""
-        self.begin()
-        with lock_folder(self.folder):
-            started = optional_json(self.folder / STARTED)
-            if started is None or not self._is_own(started) or (self.folder / MANIFEST).exists():
-                raise self._lost()
-            yield
+        if record != STARTED:  # first, so that a full disk costs nothing
+            write_record(self.folder / STARTED, self.kind, {**self._header, **self.origin.named()})
+        self._find_parts(remove=True)
+        if record != STARTED:
+            for path in self.folder.glob(_SLICE_MANIFESTS):
+                remove_file(path)
+            remove_file(self.folder / MANIFEST)  # last, so that a call which is killed before is repeated
+        self._begun, self._had_manifest, self.complete = True, False, False
 
     def write(self, index: int, rows: Sequence[dict[str, Any]]) -> None:
         """Write part `index`; it is whole or absent. Rows are checked against the kind's schema."""
@@ -307,7 +279,7 @@ class ShardWriter:
             write_part(temporary, table, origin=self._digest, group=index)
             entry.update(part_entry(temporary, name=path.name))
 
-        write_atomic(path, write, around=self._held)  # the part is on disk by then: a full disk has cost nothing
+        write_atomic(path, write, before_rename=self.begin)  # by then the part is on disk: a full disk costs nothing
         self._entries[index] = entry
 
     def part(self, index: int) -> Path:
@@ -332,35 +304,35 @@ class ShardWriter:
         *,
         tokenizer: str | None = None,
         check: Check = lambda counts: None,
-        joins: bool = True,
     ) -> None:
         """Write the manifest; from here on the shard, or this slice of it, is complete. The last slice completes the
-        shard, with `joins`. `tokenizer`: its fingerprint, if the shard has token ids. `check` raises if the counts of
-        the whole shard are not acceptable.
+        shard. `tokenizer`: its fingerprint, if the shard has token ids. `check` raises if the counts of the whole shard
+        are not acceptable.
         """
-        try:
-            self.begin()
-            parts = [self._entries[index] for index in sorted(self.done)]
-            manifest = {
-                **self._header,
-                **self.origin.named(),
-                "rows": sum(part["rows"] for part in parts),
-                "counts": dict(counts or {}),
-                **({} if tokenizer is None else {"tokenizer": tokenizer}),
-                "parts": parts,
-                "versions": {"rla": __version__, "pyarrow": pa.__version__},
-            }
-            with self._held():
-                if self.slice.count == 1:
-                    self._complete(manifest, check)
-                else:
-                    write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
-        except UserError:
-            if not self._is_joined():
-                raise
-            self.complete = True
-        if self.slice.count > 1 and joins and not self.complete:
-            self.join(check)
+        parts = [self._entries[index] for index in sorted(self.done)]
+        manifest = {
+            **self._header,
+            **self.origin.named(),
+            "rows": sum(part["rows"] for part in parts),
+            "counts": dict(counts or {}),
+            **({} if tokenizer is None else {"tokenizer": tokenizer}),
+            "parts": parts,
+            "versions": {"rla": __version__, "pyarrow": pa.__version__},
+        }
+        with lock_folder(self.folder):
+            if not self._had_manifest and self._is_joined():
+                self.complete = True
+                return
+            self._begin()
+            if self.slice.count > 1:
+                write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
+                manifest = self._joined_manifest()
+            if manifest:
+                check(manifest["counts"])
+                check_parts(self.folder, manifest, whole=True)  # parts may have been brought here, or damaged since
+                write_record(self.folder / MANIFEST, self.kind, manifest)
+                self._tidy()
+                self.complete = True
 
     def _is_joined(self) -> bool:
         """Whether another slice has completed the shard with exactly this slice's parts, which an earlier call had
@@ -373,30 +345,23 @@ class ShardWriter:
         parts = ((group_of(Path(part["name"])), part) for part in checked_manifest(path, found)["parts"])
         return {group: part for group, part in parts if self.slice.takes(group)} == self._entries
 
-    def join(self, check: Check = lambda counts: None) -> None:
-        """Complete the shard if all slices have written their manifests."""
-        with lock_folder(self.folder):
-            manifests = slice_manifests(self.folder, self.slice.count)
-            there = [manifest for manifest in manifests.values() if manifest is not None]
-            if len(there) < len(manifests):
-                return
-            for part, manifest in zip(manifests, there, strict=True):
-                if not self._is_own(manifest):
-                    unlike = self.origin.unlike(manifest)
-                    raise UserError(f"{part.manifest(self.folder)}: {unlike}; bring the right one")
-            # The whole's manifest: parts in order, counts added up; the rest is the first slice's.
-            parts = sorted((part for one in there for part in one["parts"]), key=lambda part: str(part["name"]))
-            whole = {key: value for key, value in there[0].items() if key not in ("slice", CHECKSUM)}
-            counts = {key: sum(one["counts"][key] for one in there) for key in there[0]["counts"]}
-            rows = sum(part["rows"] for part in parts)
-            self._complete(whole | {"rows": rows, "counts": counts, "parts": parts}, check)
-
-    def _complete(self, manifest: dict[str, Any], check: Check) -> None:
-        check(manifest["counts"])
-        check_parts(self.folder, manifest, whole=True)  # parts may have been brought here, or damaged since
-        write_record(self.folder / MANIFEST, self.kind, manifest)
-        self._tidy()
-        self.complete = True
+    def _joined_manifest(self) -> dict[str, Any]:
+        """The whole's manifest: parts in order, counts added up; the rest is the first slice's. Empty if a slice has
+        not written its manifest yet.
+        """
+        manifests = slice_manifests(self.folder, self.slice.count)
+        there = [manifest for manifest in manifests.values() if manifest is not None]
+        if len(there) < len(manifests):
+            return {}
+        for part, manifest in zip(manifests, there, strict=True):
+            if not self._is_own(manifest):
+                raise UserError(f"{part.manifest(self.folder)}: {self.origin.unlike(manifest)}; bring the right one")
+        return {
+            **{key: value for key, value in there[0].items() if key not in ("slice", CHECKSUM)},
+            "rows": sum(one["rows"] for one in there),
+            "counts": {key: sum(one["counts"][key] for one in there) for key in there[0]["counts"]},
+            "parts": sorted((part for one in there for part in one["parts"]), key=lambda part: str(part["name"])),
+        }
 
     def _tidy(self) -> None:
         """Remove from a complete folder the record of its start, and files that killed calls have left."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rla.errors import UserError
 from rla.pictures.shard import (
-    ImageShard,
+    finish_images,
     image_rows,
     images_folder,
     images_of_part,
     refuse_other_images,
     stream_images,
-    without_pngs,
 )
 from rla.pictures.vision import png_digest, png_size
+from rla.rollouts.play import TrajectoryWriter
 from rla.store.atomic import WHOLE, Slice
 from rla.store.manifest import is_complete
 from rla.store.reading import read_rows
@@ -54,30 +53,21 @@ def group(index: int) -> list[Trajectory]:
     return [first, trajectory(f"{index}b", images=[shown(index, 0, 1)])]
 
 
-def writers(
-    folder: Path, *, part: Slice = WHOLE, config: str = "c", overwrite: bool = False
-) -> tuple[ShardWriter, ImageShard]:
-    writer = ShardWriter(
-        folder, "trajectories", Origin(config=config, inputs={}, seed=0), part=part, overwrite=overwrite
-    )
-    return writer, ImageShard(writer, overwrite=overwrite)
+def opened(folder: Path, *, part: Slice = WHOLE, config: str = "c", overwrite: bool = False) -> TrajectoryWriter:
+    origin = Origin(config=config, inputs={}, seed=0)
+    return TrajectoryWriter(folder, origin, pictured=True, part=part, overwrite=overwrite)
 
 
-def keep(writer: ShardWriter, images: ImageShard, index: int) -> None:
-    images.keep(index, image_rows(group(index)))
-    writer.write(index, [without_pngs(one).row() for one in group(index)])
-
-
-def finish(writer: ShardWriter, images: ImageShard) -> None:
-    images.finish_slice()
-    writer.finish(check=lambda counts: images.finish())
+def pictures_of(writer: TrajectoryWriter) -> ShardWriter:
+    assert writer.pictures is not None
+    return writer.pictures
 
 
 def made(folder: Path, *, config: str = "c", overwrite: bool = False) -> Path:
-    writer, images = writers(folder, config=config, overwrite=overwrite)
+    writer = opened(folder, config=config, overwrite=overwrite)
     for index in range(2):
-        keep(writer, images, index)
-    finish(writer, images)
+        writer.keep(index, group(index))
+    writer.complete_shard()
     return folder
 
 
@@ -115,47 +105,47 @@ def test_pictures_are_found_by_part_and_over_all_parts(tmp_path: Path) -> None:
 
 def test_a_call_that_ends_before_the_trajectories_leaves_no_name_without_a_picture(tmp_path: Path) -> None:
     folder = tmp_path / "trajectories"
-    writer, images = writers(folder)
-    keep(writer, images, 0)
-    images.keep(1, image_rows(group(1)))  # killed here: the part of the trajectories is not there
-    writer, images = writers(folder)
-    assert (writer.done, images.done(0), images.done(1)) == ({0}, True, True)
-    keep(writer, images, 1)
-    finish(writer, images)
+    writer = opened(folder)
+    writer.keep(0, group(0))
+    pictures_of(writer).write(1, image_rows(group(1)))  # killed here: the part of the trajectories is not there
+    writer = opened(folder)
+    assert (writer.done, pictures_of(writer).done) == ({0}, {0, 1})
+    writer.keep(1, group(1))
+    writer.complete_shard()
     assert is_complete(folder) and is_complete(images_folder(folder))
 
 
 def test_a_call_that_ends_between_the_two_manifests_is_carried_on(tmp_path: Path) -> None:
     folder = tmp_path / "trajectories"
-    writer, images = writers(folder)
+    writer = opened(folder)
     for index in range(2):
-        keep(writer, images, index)
-    images.finish()
+        writer.keep(index, group(index))
+    finish_images(pictures_of(writer), folder)
     writer.part(1).write_bytes(b"torn")
-    writer, images = writers(folder)
-    assert writer.done == {0} and images.done(1)
-    keep(writer, images, 1)
-    finish(writer, images)
+    writer = opened(folder)
+    assert writer.done == {0} and pictures_of(writer).complete
+    writer.keep(1, group(1))
+    writer.complete_shard()
     assert len(read_rows(images_folder(folder), "images")) == 4 and is_complete(folder)
 
 
 def test_a_torn_part_of_the_pictures_is_made_again_with_its_trajectories(tmp_path: Path) -> None:
     folder = tmp_path / "trajectories"
-    keep(*writers(folder), 0)
+    opened(folder).keep(0, group(0))
     (images_folder(folder) / "part-00000.parquet").write_bytes(b"torn")
-    writer, images = writers(folder)
-    assert writer.done == {0} and not images.done(0)
-    keep(writer, images, 0)
-    finish(writer, images)
+    writer = opened(folder)
+    assert writer.done == {0} and not writer.has(0)
+    writer.keep(0, group(0))
+    writer.complete_shard()
     assert is_complete(folder)
 
 
 def test_slices_in_any_order_give_what_one_call_gives(tmp_path: Path) -> None:
     whole, cut = made(tmp_path / "whole"), tmp_path / "cut"
     for index in (2, 1):
-        writer, images = writers(cut, part=Slice(index=index, count=2))
-        keep(writer, images, index - 1)
-        finish(writer, images)
+        writer = opened(cut, part=Slice(index=index, count=2))
+        writer.keep(index - 1, group(index - 1))
+        writer.complete_shard()
         assert is_complete(images_folder(cut)) is is_complete(cut) is (index == 1)
     for one, other in ((whole, cut), (images_folder(whole), images_folder(cut))):
         for part in sorted(one.glob("*.parquet")):
@@ -163,19 +153,18 @@ def test_slices_in_any_order_give_what_one_call_gives(tmp_path: Path) -> None:
 
 
 def test_groups_that_failed_take_their_pictures_with_them(tmp_path: Path) -> None:
-    writer, images = writers(tmp_path / "trajectories")
+    writer = opened(tmp_path / "trajectories")
     for index in range(2):
-        keep(writer, images, index)
-    writer.discard(writer.part(0))
-    images.forget(0)
-    again, images = writers(tmp_path / "trajectories")
-    assert again.done == {1} and (images.done(0), images.done(1)) == (False, True)
+        writer.keep(index, group(index))
+    writer.forget(writer.part(0))
+    again = opened(tmp_path / "trajectories")
+    assert again.done == pictures_of(again).done == {1}
 
 
 def test_both_folders_are_replaced_together_or_refused(tmp_path: Path) -> None:
     folder = made(tmp_path / "trajectories")
     with pytest.raises(UserError, match="--overwrite"):
-        writers(folder, config="d")
+        opened(folder, config="d")
     made(folder, config="d", overwrite=True)
     refuse_other_images(folder)
     assert len(read_rows(images_folder(folder), "images")) == 4
@@ -198,26 +187,31 @@ def test_bytes_that_are_no_picture_have_no_size(broken: bytes) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_trajectories_are_not_complete_before_the_pictures_of_all_slices(
-    tmp_path: Path, order: tuple[int, int]
-) -> None:
+def test_pictures_that_one_slice_begins_again_are_completed_by_the_last(tmp_path: Path, order: tuple[int, int]) -> None:
     """Both workers find the pictures complete, and the first one begins them again for a damaged part."""
     folder = made(tmp_path / "x")
     flip(folder / "part-00000.parquet", 60)
-
-    def call() -> Iterator[str]:
-        workers = [(part, *writers(folder, part=part, overwrite=True)) for part in WORKERS]
-        for part, writer, images in (workers[index] for index in order):
-            for index in range(2):
-                if part.takes(index) and index not in writer.done:
-                    keep(writer, images, index)
-            try:
-                finish(writer, images)
-            except UserError as error:
-                yield str(error)
-
-    while said := list(call()):
-        assert len(said) == 1 and "the pictures of a slice are missing; call the same command again" in said[0]
-        assert order == (1, 0)
+    workers = [opened(folder, part=part, overwrite=True) for part in WORKERS]
+    for writer in (workers[index] for index in order):
+        for index in range(2):
+            if writer.slice.takes(index) and not writer.has(index):
+                writer.keep(index, group(index))
+        writer.complete_shard()
     assert is_complete(folder) and is_complete(images_folder(folder))
     assert dict(stream_images(images_folder(folder), {png_digest(png(1))})) == {png_digest(png(1)): png(1)}
+
+
+def test_trajectories_are_not_complete_before_the_pictures_of_all_slices(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    for index in range(2):
+        opened(folder, part=WORKERS[index]).keep(index, group(index))
+    opened(folder, part=WORKERS[0]).complete_shard()
+    flip(images_folder(folder) / "part-00000.parquet", 60)
+    with pytest.raises(UserError, match=r"x-images/part-00000\.parquet: missing or damaged; call the same command"):
+        opened(folder, part=WORKERS[1]).complete_shard()
+    assert not is_complete(folder) and not is_complete(images_folder(folder))
+    again = opened(folder, part=WORKERS[0])
+    assert not again.has(0)
+    again.keep(0, group(0))
+    again.complete_shard()
+    assert is_complete(folder) and is_complete(images_folder(folder))

@@ -13,7 +13,7 @@ import pytest
 
 from rla.errors import UserError
 from rla.store.manifest import MANIFEST, STARTED, digest, read_json
-from rla.store.reading import read_manifest, read_rows, verify_shard
+from rla.store.reading import check_parts, read_manifest, read_rows
 from rla.store.shards import Origin, Output, ShardWriter, write_shard, write_shards
 from tests.unit.builders import score, task, trajectory
 from tests.unit.store.shard_damage import edit_record
@@ -166,7 +166,7 @@ def test_a_manifest_that_does_not_match_is_refused(tmp_path: Path) -> None:
     manifest = read_manifest(folder)
     manifest["parts"].append({"name": "part-00001.parquet", "rows": 0, "bytes": 5})
     with pytest.raises(UserError, match=r"no bytes, _manifest\.parquet says 5"):
-        verify_shard(folder, manifest)
+        check_parts(folder, manifest)
     (folder / MANIFEST).write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
         read_manifest(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from rla.store.frames import NOT_RUN
-from rla.store.reading import read_manifest, read_part, verify_shard
+from rla.store.reading import listed_parts, read_part
 from rla.store.records import StopReason
 
 RAN = "ok"  # status of a call that ran without an error
@@ -38,13 +38,11 @@ def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
     the environment broke, or that had no tools, have no row. Raises UserError for a shard that is incomplete or
     damaged.
     """
-    manifest = read_manifest(trajectories, "trajectories")
-    verify_shard(trajectories, manifest)
     frames = [pl.DataFrame(schema=TOOL_EPISODES)]
-    for part in manifest["parts"]:
-        table = read_part(trajectories / part["name"], ["calls"], kind="trajectories", entry=part)
+    for path, entry in listed_parts(trajectories, "trajectories").items():
+        table = read_part(path, ["calls"], kind="trajectories", entry=entry)
         if table["calls"].null_count < table.num_rows:
-            table = read_part(trajectories / part["name"], READ, kind="trajectories", entry=part)
+            table = read_part(path, READ, kind="trajectories", entry=entry)
             frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
     return pl.concat(frames)
 
