@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,9 +141,12 @@ class ShardWriter:
         self._digest = hashlib.sha256(json.dumps(self._header, sort_keys=True).encode()).hexdigest()[:16]
         self._overwrite, self._tell, self._begun = overwrite, tell, False
         self._entries: dict[int, dict[str, Any]] = {}  # of the manifest, by group
-        if folder.exists() and not folder.is_dir():
+        self._had_manifest = self.complete = False
+        if not folder.exists():  # nothing is read without the lock: another slice may make the folder from here on
+            return
+        if not folder.is_dir():
             raise UserError(f"{folder}: a file, where a folder is to be; choose another name")
-        with lock_folder(folder) if folder.exists() else nullcontext():
+        with lock_folder(folder):
             self._had_manifest = is_complete(folder)
             self.complete = self._own_record() == MANIFEST
             if self.complete:
