@@ -29,7 +29,7 @@ class Rights:
     def trials(self, world: World) -> list[str]:
         found = []
         for case in world.cases:
-            places = {str(Path(path).parent) for _, path, _ in world.operations(case)}
+            places = {str(Path("/", path).parent) for _, path, _ in world.operations(case)}
             places = {place for place in places if (world.before(case) / place[1:]).is_dir()}
             found += [("", f"{case.name}{place}") for place in sorted(places)]
         return spread(world, found)
