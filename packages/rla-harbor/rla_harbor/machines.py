@@ -35,7 +35,7 @@ from rla_harbor.folders import HarborTask
 from rla_harbor.params import HarborParams
 
 TESTS, LOGS = "/tests", "/logs/verifier"
-PRINTED = 1 << 20  # bytes of a command's output; one that prints more is stopped, as in the sandbox
+PRINTED = 1 << 18  # bytes of a command's output; one that prints more is stopped, as in the sandbox
 # dd passes each byte on at once. It is awaited for a second at most, because background processes may keep it open.
 BOUNDED = """exec 3> >(exec dd bs=1 count={printed} 2> /dev/null)
 (trap 'echo; echo {mark}; pwd -P' EXIT; eval "set --; $1") >&3 2>&1 3>&-

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from rla_harbor.episode import HarborService
-from rla_harbor.machines import check_backend
+from rla_harbor.machines import PRINTED, check_backend
 from rla_harbor.params import HarborParams
 
 from harbor_tests.builders import TESTS, imported, needs_sandbox, one, played, written
@@ -76,14 +76,14 @@ def test_output_is_bounded_where_it_is_printed(real: bool, tmp_path: Path, monke
         return found
 
     monkeypatch.setattr(ShellEnvironment, "exec", measured)
-    much = "seq 1 400000"  # 2.7 MB
-    _, large, endless, end = answers(row, f"mkdir x; cd x; echo 42 > ../answer; {much}", "pwd; yes", "done")
+    much = "mkdir x; cd x; echo 42 > ../answer; seq 1 400000"  # 2.7 MB
+    _, large, endless, end = played(row, [much, "pwd; yes", "done"], backend=BACKEND, command_s=30.0)
     assert large.text.startswith("1\n2\n") and endless.text.startswith("/app\ny\n")
     for seen in (large, endless):
-        assert len(seen.text) < 5000 and seen.text.endswith("[stopped because it printed more than 1024 KB]")
-    assert end.reward == 1.0 and 1 << 20 in sizes and max(sizes) == 1 << 20
-    *_, enough, _ = answers(row, "seq 1 100000")
-    assert enough.text.endswith("\n100000")
+        assert len(seen.text) < 5000 and seen.text.endswith("[stopped because it printed more than 256 KB]")
+    assert end.reward == 1.0 and max(sizes) == PRINTED
+    *_, enough, _ = answers(row, "seq 1 40000")  # 229 KB
+    assert enough.text.endswith("\n40000")
 
 
 def test_what_fails_has_no_outcome_and_says_why(real: bool, tmp_path: Path) -> None:
