@@ -1,7 +1,7 @@
 """Any command in a box of bubblewrap: its own processes, user, files and network, in which a single address answers.
 
 In the box there are, read-only, the system's programs and libraries and some folders of the user's; the command's own
-folder, and a private /tmp. `forwarder.py` forwards connections to the address to a socket of this machine.
+folder, and a private /tmp. `supervisor.py` forwards connections to the address to a socket of this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rla_programs.execution import forwarder
+from rla_programs.execution import supervisor
 from rla_programs.execution.bubblewrap import FIRST_USER, SLOTS, bound, devices, in_memory, is_root, system
 from rla_programs.execution.interpreter import base_interpreter
 from rla_programs.execution.rlimits import remove
@@ -21,7 +21,7 @@ from rla_programs.execution.session import Session
 READ = ("/usr", "/bin", "/sbin", "/etc/ssl", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/localtime")
 TMP_MB = 256
 INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")  # of this process's environment
-FORWARDER, SOCKET = "/box/forwarder.py", "/box/socket"
+SUPERVISOR, SOCKET = "/box/supervisor.py", "/box/socket"
 
 _slots = itertools.count()
 
@@ -38,7 +38,7 @@ class CommandBox:
         self._folder = Path(tempfile.mkdtemp(prefix="rla-box-"))
         self._folder.chmod(0o711)
         self.socket = self._folder / "socket"
-        self._script = Path(forwarder.__file__).read_bytes()
+        self._script = Path(supervisor.__file__).read_bytes()
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         flags += ["--hostname", "box", "--die-with-parent", "--as-pid-1", "--clearenv"]
         if self._as_root:
@@ -62,14 +62,14 @@ class CommandBox:
         for path in (folder, *folder.iterdir()) if user else ():
             os.chown(path, user, user, follow_symlinks=False)
         script = in_memory(self._script)
-        flags = [*self._flags, "--perms", "0444", "--ro-bind-data", str(script), FORWARDER]
+        flags = [*self._flags, "--perms", "0444", "--ro-bind-data", str(script), SUPERVISOR]
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ} | {"HOME": str(folder)}
         flags += [part for name, value in (inherited | dict(env)).items() for part in ("--setenv", name, value)]
         flags += ["--bind", str(folder), str(folder), "--remount-ro", "/"]
         if any("\0" in flag for flag in flags):  # it would begin a flag of its own
             raise ValueError("embedded null byte")
         hidden = in_memory("\0".join(flags).encode())  # other users read command lines, and values may be secrets
-        starting = [self._python, "-I", "-S", FORWARDER, SOCKET, *map(str, (self._port, self._processes, user))]
+        starting = [self._python, "-I", "-S", SUPERVISOR, SOCKET, *map(str, (self._port, self._processes, user))]
         try:
             words = ["bwrap", "--args", str(hidden), "--", *starting, *command]
             return Session(words, env=os.environ, mark=mark, fds=(script, hidden))

@@ -1,6 +1,6 @@
 """The first process in the box of a command: forwards an address to a socket, and runs the command.
 
-    python -I -S forwarder.py SOCKET PORT PROCESSES UID COMMAND...
+    python -I -S supervisor.py SOCKET PORT PROCESSES UID COMMAND...
 
 A script of the standard library, because it is bound into the box as a file. The box ends with it.
 """
