@@ -15,13 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 log = logging.getLogger(__name__)
+log_of_requests = logging.getLogger(f"{__name__}.requests")  # for aiohttp: defects of the server itself
 
 HEAD_S = 10.0  # seconds to send the head of the first request
 PAUSE_S = 1.0  # seconds before the next try if the system cannot accept another connection
 BACKLOG = 128
 SPARE = 128  # connections besides those of sessions
+
+
+def _own_defect(record: logging.LogRecord) -> bool:
+    """Whether a log record is our own defect. Clients may send garbage or hang up as often as they like."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
+
+
+log_of_requests.addFilter(_own_defect)
 
 
 def most_connections(sessions: int) -> int:
