@@ -10,17 +10,17 @@ import hmac
 import math
 import os
 import re
-import resource
 import secrets
 import socket
 import tempfile
 from asyncio import BaseTransport, Future
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
-from rla_bridges.serving.connections import BACKLOG, Connections, most_connections, sockets_of
+from rla_bridges.serving import connections as serving
 from rla_programs.execution import Limits
 from rla_programs.execution.boxed_command import PORT, CommandBox
 from rla_programs.execution.rlimits import remove
@@ -37,7 +37,6 @@ from rla_gateway.params import AgentParams, check_machine
 BYTES_PER_TOKEN = 64  # of a request, for each token of the context: more never fit
 BODY_S, WRITE_S, LAST_S = 30.0, 60.0, 10.0  # LAST_S: for the program to end after the last reply
 MOST_WAITING = 64  # requests of an episode at a time
-DESCRIPTORS = 1 << 16  # of this process, if the system allows them: half of them are for connections
 OVER = "context_length_exceeded"  # the code that agents know for an end without an answer
 UNTOLD = Step(observation="", commands=(), reply="", action="", valid=True, truncated=False, segment=0, start=0, end=0)
 PLACES = re.compile(r"\{(instruction|task|outcome|folder)\}")  # in commands
@@ -53,10 +52,7 @@ class Gateway:
         self.limits = Limits(processes=self.own.processes, memory_mb=self.own.memory_mb, file_mb=self.own.file_mb)
         self.box = CommandBox(readable=self.own.readable, limits=self.limits) if self.own.sandbox else None
         self.largest = BYTES_PER_TOKEN * config.generator.context + (1 << 16)
-        at_once = config.rollout.concurrency
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, DESCRIPTORS)), hard))
-        self.most = max(4, most_connections(2 * MOST_WAITING * at_once) // at_once)  # connections of an episode
+        self.most = serving.share_of_connections(2 * MOST_WAITING, config.rollout.concurrency)
         self.episodes = set[AgentEpisode]()  # that have begun
         self.ending = set[asyncio.Task[None]]()  # of episodes that are closed
 
@@ -85,19 +81,16 @@ class PendingRequest:
 
 
 class Endpoint:
-    """The server of one episode, so that its connections are limited apart from those of others. A connection counts as
-    one of a client only after a request with the key.
-    """
+    """The server of one episode, with `most` connections. One counts as a client's after a request with the key."""
 
     def __init__(self, episode: AgentEpisode, *, largest: int, most: int) -> None:
         self.key = f"sk-{secrets.token_urlsafe(24)}"
-        self._ask, self._largest, self._connections = episode.ask, largest, Connections(most=most)
+        self._ask, self._largest, self._connections = episode.ask, largest, serving.Connections(most=most)
         app = web.Application(middlewares=[self._guarded], client_max_size=largest)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._chat)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=0.0, lingering_time=0.0, handler_cancellation=True
-        )
+        runner = partial(web.AppRunner, app, access_log=None, logger=serving.log_of_requests)
+        self._runner = runner(shutdown_timeout=0.0, lingering_time=0.0, handler_cancellation=True)
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
@@ -150,8 +143,7 @@ class AgentEpisode:
     """An `AwaitedEnvironment` that `Concludes` and `Converses`. `alone`: it closes its gateway with itself."""
 
     def __init__(self, gateway: Gateway, task: Task, *, alone: bool = False) -> None:
-        self._gateway, self._task, self._alone = gateway, task, alone
-        self._own = gateway.own
+        self._gateway, self._own, self._task, self._alone = gateway, gateway.own, task, alone
         self._program: Session | None = None
 
     async def reset(self) -> Observation:
@@ -166,14 +158,8 @@ class AgentEpisode:
         self._folder.mkdir()
         self._endpoint = Endpoint(self, largest=self._gateway.largest, most=self._gateway.most)
         self._gateway.episodes.add(self)
-        if self._gateway.box is not None:
-            listening, self._port = socket.socket(socket.AF_UNIX), PORT
-            listening.bind(str(self._socket))
-            listening.listen(BACKLOG)
-            self._socket.chmod(0o666)  # its folder is private
-        else:
-            (listening,) = sockets_of("127.0.0.1", 0)
-            self._port = listening.getsockname()[1]
+        (listening,) = [serving.unix_socket(self._socket)] if self._gateway.box else serving.sockets_of("127.0.0.1", 0)
+        self._port = PORT if self._gateway.box else listening.getsockname()[1]
         await self._endpoint.start(listening)
         self._program = self._started("command", self._own.command, self._folder)
         seen = await self._next()

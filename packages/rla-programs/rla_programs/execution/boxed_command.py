@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,13 @@ class BoxedSession(Session):
     def __init__(self, command: Sequence[str], *, mark: str, fds: Sequence[int], kept: IO[bytes], folder: Path) -> None:
         self._kept, self._folder = kept, folder
         super().__init__(command, env=os.environ, mark=mark, fds=(*fds, kept.fileno()))
+
+    def kill(self) -> None:
+        """Have its first process, which is bubblewrap's child, end the others and pack the files."""
+        if self._process.poll() is None:
+            for pid in supervisor.descendants(self.pid)[0][:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
 
     async def end(self) -> None:
         await super().end()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 BLOCK = 1 << 16
-MOST_CONNECTIONS, BACKLOG = 128, 1024  # at a time, and others that wait
+MOST_CONNECTIONS, QUEUE = 128, 1024  # at a time, and others that wait
 MOST_KEPT = 1 << 15  # files and folders
 WATCH_S = 0.1  # between two counts of processes
 END_S = 30.0  # for everything to end; a process in the kernel may take longer
@@ -65,7 +65,7 @@ def copy_bytes(source: socket.socket, target: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def forward(client: socket.socket, path: str, room: threading.Semaphore) -> None:
+def _forward(client: socket.socket, path: str, room: threading.Semaphore) -> None:
     with client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError, RuntimeError):
         server.connect(path)
         back = threading.Thread(target=copy_bytes, args=(server, client), daemon=True)
@@ -80,7 +80,7 @@ def accept_forever(listening: socket.socket, path: str) -> None:
     while True:
         room.acquire()
         client, _ = listening.accept()
-        threading.Thread(target=forward, args=(client, path, room), daemon=True).start()
+        threading.Thread(target=_forward, args=(client, path, room), daemon=True).start()
 
 
 def descendants(pid: int) -> tuple[list[int], int]:
@@ -136,7 +136,7 @@ def _thread_count(process: str) -> int:
         return 0
 
 
-def started(command: list[str], settings: Settings, boxed: bool) -> int:
+def _started(command: list[str], settings: Settings, boxed: bool) -> int:
     """The command's process."""
     child = os.fork()
     if child:
@@ -193,7 +193,7 @@ def end_all() -> None:
         signal.sigtimedwait({signal.SIGCHLD}, 0.01)
 
 
-def pack(folder: str, kept: int) -> None:
+def _pack(folder: str, kept: int) -> None:
     """Write the files and folders in a folder to a tar file, without links and what cannot be read."""
     with (
         contextlib.suppress(OSError),
@@ -218,7 +218,7 @@ def main() -> None:
     prctl = ctypes.CDLL(None).prctl
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     if boxed:
-        listening = socket.create_server(("127.0.0.1", settings["port"]), backlog=BACKLOG)
+        listening = socket.create_server(("127.0.0.1", settings["port"]), backlog=QUEUE)
         os.set_inheritable(settings["kept"], False)
         if user := settings["user"]:
             os.setgroups([])
@@ -230,14 +230,14 @@ def main() -> None:
         prctl(SUBREAPER, 1, 0, 0, 0)
         with contextlib.suppress(OSError):  # for root: a command with a thousand processes leaves others no time
             os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    child = started(command, settings, boxed)
+    child = _started(command, settings, boxed)
     threading.Thread(target=outlive_nobody, daemon=True).start()
     if boxed:
         threading.Thread(target=accept_forever, args=(listening, settings["socket"]), daemon=True).start()
     status = status_of(child, 0 if boxed else settings["tasks"])
     end_all()
     if boxed:
-        pack(settings["folder"], settings["kept"])
+        _pack(settings["folder"], settings["kept"])
     os._exit(128 + signal.SIGTERM if status is None else os.waitstatus_to_exitcode(status) & 0xFF)
 
 

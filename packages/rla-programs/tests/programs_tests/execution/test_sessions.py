@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rla_programs.execution import Limits, boxed_command
 from rla_programs.execution.boxed_command import PORT, CommandBox
-from rla_programs.execution.session import Session, supervised
+from rla_programs.execution.session import LAST_S, Session, supervised
 from rla_programs.execution.supervisor import MOST_CONNECTIONS, descendants
 
 from programs_tests.execution.sandboxes import gone
@@ -248,6 +248,24 @@ raise SystemExit(5)
 
 
 @KINDS
+def test_the_files_of_a_box_are_kept_when_it_is_killed(
+    kind: str, monkeypatch: pytest.MonkeyPatch, place: Path, echoing: list[socket.socket]
+) -> None:
+    source = "import os, time; open(os.environ['HOME'] + '/new', 'w').write('n'); print('written'); time.sleep(600)"
+
+    async def main() -> float:
+        session = boxed(a_box(kind, monkeypatch), source.replace("'written'", "'written', flush=True"), place)
+        while not session.output():
+            await asyncio.sleep(0.02)
+        since = time.monotonic()
+        await session.end()
+        return time.monotonic() - since
+
+    assert run(main) < LAST_S
+    assert (place / "work/new").read_text() == "n"
+
+
+@KINDS
 def test_a_box_limits_memory_and_all_files_together(
     kind: str, monkeypatch: pytest.MonkeyPatch, place: Path, echoing: list[socket.socket]
 ) -> None:
@@ -310,7 +328,7 @@ STARTS = """
 import asyncio, os, sys
 from pathlib import Path
 from rla_programs.execution import Limits, boxed_command
-from rla_programs.execution.session import Session, supervised
+from rla_programs.execution.session import LAST_S, Session, supervised
 command, limits, place = ["sh", "-c", "setsid sleep 600 & sleep 601"], Limits(processes=40), Path(sys.argv[2])
 async def main():
     if sys.argv[1] == "plain":
