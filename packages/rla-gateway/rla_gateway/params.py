@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rla.config import Config
@@ -12,6 +13,7 @@ from rla.config.schema import ranged, without_effect
 from rla.errors import UserError
 
 NAME = "agent"
+PIPELINES = Path(__file__).with_name("pipelines")  # the parameter files that `rla init --pipeline` offers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
