@@ -17,11 +17,11 @@ import ctypes
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rla.errors import UserError
 from rla.llm.base import Completion
@@ -40,8 +40,9 @@ THOUGHT = re.compile(
 PAD = ("\n\t ", " \t\n")  # around contents, to see whether a template keeps it
 INSIDE = ("Aa&<'\"\n\n\t  b ", " c\n\n  {{ d }}%}E")  # in contents, to see whether a template changes them
 Message = dict[str, str]
-CACHED_TEXTS = 65_536
-CACHED_TEMPLATES = 256
+V = TypeVar("V")
+CACHED_BYTES = 1 << 27  # of each cache, about: anyone may have written the texts
+ENTRY_BYTES, LETTER_BYTES, ID_BYTES = 200, 4, 40  # of an entry at most, and of its letters and token ids
 RENDER_SECONDS = 10.0  # limit of a rendering, which takes milliseconds
 
 
@@ -71,8 +72,8 @@ class ChatFormat:
         self.control = _control_tokens(tokenizer)
         self._longest_first = sorted(filter(None, self.control.values()), key=len, reverse=True)
         self._thoughts = {token: string for token, string in self.control.items() if THOUGHT.fullmatch(string)}
-        self._cached = lru_cache(maxsize=CACHED_TEXTS)(lambda text: self._ids(self.without_headers(whole_text(text))))
-        self.template = lru_cache(maxsize=CACHED_TEMPLATES)(self._template_of)
+        self._cached = _cached(lambda text: self._ids(self.without_headers(whole_text(text))), size=len)
+        self.template = _cached(self._template_of, size=lambda found: sum(map(len, found.ids)))
         self._headers = _header_pattern(self._plain_headers())
         between = self.template(("user", "assistant", "user")).ids[2]
         if not between or between[0] not in self.control:
@@ -276,6 +277,28 @@ class ChatFormat:
             before, rendered = rendered.split(marker)
             parts.append(before)
         return [*parts, rendered]
+
+
+def _cached(function: Callable[..., V], *, size: Callable[[V], int]) -> Callable[..., V]:
+    """The function, with as many of its latest results as CACHED_BYTES hold. `size`: tokens of a result."""
+    kept, total, lock = dict[tuple[Any, ...], tuple[V, int]](), 0, threading.Lock()
+
+    def call(*key: Any) -> V:
+        nonlocal total
+        with lock:
+            if found := kept.pop(key, None):
+                kept[key] = found  # now the last to go
+                return found[0]
+        value = function(*key)
+        cost = ENTRY_BYTES + LETTER_BYTES * sum(map(len, key)) + ID_BYTES * size(value)
+        with lock:
+            if key not in kept:
+                kept[key], total = (value, cost), total + cost
+            while total > CACHED_BYTES:
+                total -= kept.pop(next(iter(kept)))[1]
+        return value
+
+    return call
 
 
 def reply_text(completion: Completion, chat: ChatFormat) -> str:

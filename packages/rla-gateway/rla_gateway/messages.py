@@ -21,6 +21,7 @@ from rla.store.records import Step
 
 MODEL = "policy"  # the one model that the endpoint lists; a request may name any other
 MOST_MESSAGES = 4096
+CHOICES = ("auto", "none", "required")  # required is like auto: the policy may answer without a call
 ROLES = {name: name for name in ("system", "user", "assistant", "tool")} | {"developer": "system", "function": "tool"}
 
 
@@ -70,9 +71,11 @@ def read_chat(body: bytes) -> ChatRequest:
     _expect(counted, f"messages must be a list of 1 to {MOST_MESSAGES} messages")
     _expect(data.get("n") in (None, 1), "n must be 1: send the request again for another reply")
     _expect(isinstance(tools, list) and all(map(_named, tools)), "tools must be a list of functions with names")
+    choice = data.get("tool_choice") or "auto"
+    _expect(choice in CHOICES, f"tool_choice must be one of {', '.join(CHOICES)}: a function cannot be forced")
     return ChatRequest(
         messages=tuple(map(_read_message, messages)),
-        tools=() if data.get("tool_choice") == "none" else tuple(tools),
+        tools=() if choice == "none" else tuple(tools),
         stream=data.get("stream") is True,
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         digest=hashlib.sha256(body).hexdigest(),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rla.config import Config
@@ -12,6 +13,7 @@ from rla.config.schema import ranged, without_effect
 from rla.errors import UserError
 
 NAME = "agent"
+PIPELINES = Path(__file__).with_name("pipelines")  # the parameter files that `rla init --pipeline` offers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,9 @@ class AgentParams:
     vocabulary: str = ""  # a text file whose words become tokens of a small new model
     format: Literal["hermes", "qwen3_coder"] = "hermes"  # how the model's chat template writes tool calls
     idle_s: float = ranged(300.0, above=0.0, most=86400.0)  # until its next request, or its end
-    processes: int = ranged(256, least=1, most=4096)  # of an agent; it is ended if it starts more
+    processes: int = ranged(256, least=1, most=4096)  # and threads of an agent; it is ended if it has more
+    memory_mb: int = ranged(16384, least=1, most=16777216)  # address space of each process
+    file_mb: int = ranged(1024, least=1, most=16777216)  # each file; in the sandbox all files of a folder together
     sandbox: bool = False  # run the agent in a sandbox of bubblewrap, with no network but the endpoint
     readable: tuple[str, ...] = without_effect(())  # what a sandboxed agent reads besides the system's files
 
@@ -43,8 +47,10 @@ def check_agent(config: Config) -> None:
 
 def check_machine(own: AgentParams) -> None:
     """Raises UserError if the agent cannot be started here."""
-    if sys.platform != "linux":
-        raise UserError(f"env.name: {NAME} finds the processes of agents in Linux's /proc; use a Linux machine")
+    if not os.path.exists("/proc/thread-self/children"):
+        raise UserError(
+            f"env.name: {NAME} finds the processes of agents in /proc; use Linux, with /proc/*/task/*/children"
+        )
     for key, words in (("command", own.command), ("verifier", own.verifier or own.command)):
         if not words or shutil.which(words[0]) is None:
             raise UserError(f"env.own.{key} is {list(words)}; name a program that can be run, with its arguments")

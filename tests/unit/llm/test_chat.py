@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -301,3 +302,26 @@ def test_a_quick_template_is_not_disturbed_by_the_limit(monkeypatch: pytest.Monk
         with suppress(UserError), chat_module.rendered_in_time("x"):
             sum(range(20_000))
     time.sleep(0.01)
+
+
+def test_the_caches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts and long lists of tools make room for each other, and what was used last stays."""
+    monkeypatch.setattr(chat_module, "CACHED_BYTES", 1 << 20)
+    chat, encoded = ChatFormat(byte_tokenizer()), list[str]()
+    ids = chat._ids
+    monkeypatch.setattr(chat, "_ids", lambda text: encoded.append(text) or ids(text))
+    tracemalloc.start()
+    for number in range(200):
+        assert len(chat.encode(f"{number:03}" + "x" * 9_997)) == 10_000
+        chat.encode("often")
+        chat.first([user("a")], tools=[{"function": {"name": f"{number:03}" + "y" * 100_000}}])
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 5 << 20  # of 20 MB of ids and texts, and 20 MB of tools
+    assert encoded.count("often") == 1 and len(encoded) == 202
+
+
+def test_a_text_larger_than_the_cache_is_encoded_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_module, "CACHED_BYTES", 1000)
+    chat = ChatFormat(byte_tokenizer())
+    assert [len(chat.encode("x" * 5000)) for _ in range(2)] == [5000, 5000]

@@ -13,20 +13,52 @@ import socket
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 log = logging.getLogger(__name__)
+log_of_requests = logging.getLogger(f"{__name__}.requests")  # for aiohttp: defects of the server itself
 
 HEAD_S = 10.0  # seconds to send the head of the first request
 PAUSE_S = 1.0  # seconds before the next try if the system cannot accept another connection
 BACKLOG = 128
+DESCRIPTORS, LEAST = 1 << 16, 4  # at most of this process, and connections at least of a server
 SPARE = 128  # connections besides those of sessions
+
+
+def _own_defect(record: logging.LogRecord) -> bool:
+    """Whether a log record is our own defect. Clients may send garbage or hang up as often as they like."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
+
+
+log_of_requests.addFilter(_own_defect)
 
 
 def most_connections(sessions: int) -> int:
     """The limit on connections, which leaves half of this process's file descriptors to environments."""
     return min(sessions + SPARE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+def share_of_connections(wanted: int, servers: int) -> int:
+    """The limit for each of several servers of this process, which gets the descriptors that the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, DESCRIPTORS)), hard))
+    return max(LEAST, most_connections(wanted * servers) // servers)
+
+
+def unix_socket(path: Path) -> socket.socket:
+    """A listening socket, to which everybody may write who can see its folder. Raises OSError."""
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o666)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def sockets_of(host: str, port: int) -> list[socket.socket]:

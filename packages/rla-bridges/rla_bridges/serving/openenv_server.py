@@ -16,23 +16,18 @@ import asyncio
 import contextlib
 import hmac
 import json
-import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from rla.errors import UserError
-from rla_bridges.serving.connections import Connections, most_connections, sockets_of
+from rla_bridges.serving.connections import Connections, log_of_requests, most_connections, sockets_of
 from rla_bridges.serving.env_session import EnvSession, ServedEnv
 from rla_bridges.serving.openenv_messages import BadMessage, Data, client_message, error_message, metadata_of, schemas
 from rla_bridges.serving.served_tasks import task_card
-
-log = logging.getLogger(__name__)
-requests = logging.getLogger(f"{__name__}.requests")
 
 LARGEST_MESSAGE = 1 << 20  # bytes
 LARGEST_BODY = 1 << 16
@@ -191,14 +186,6 @@ async def _send(socket: web.WebSocketResponse, message: Data) -> None:
         await socket.send_str(json.dumps(message, allow_nan=False))
 
 
-def _own_defect(record: logging.LogRecord) -> bool:
-    """Whether a log record is our own defect. Clients may send garbage or hang up as often as they like."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
-
-
-requests.addFilter(_own_defect)
-
-
 def _constant(data: Any) -> Handler:
     async def handler(_: web.Request) -> web.Response:
         return web.json_response(data)
@@ -236,7 +223,7 @@ async def serving(server: OpenEnvServer, *, host: str, port: int) -> AsyncIterat
     """Serve until the block ends; yields the port. Raises UserError if the address is taken."""
     application = server.application()
     runner = web.AppRunner(
-        application, access_log=None, logger=requests, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S
+        application, access_log=None, logger=log_of_requests, shutdown_timeout=STOPPING, keepalive_timeout=KEPT_S
     )
     await runner.setup()
     try:

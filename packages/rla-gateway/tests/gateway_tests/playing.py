@@ -13,7 +13,7 @@ from rla_gateway.gateway import Gateway
 from rla.config import Config
 from rla.envs.authoring import root_task
 from rla.envs.registry import environment, from_mapping
-from rla.llm.base import Generator, Request
+from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
@@ -67,6 +67,18 @@ def said(*replies: str, format: ChatFormat | None = None) -> Callable[[Request, 
     left = iter(replies)
     used = format or chat()
     return lambda request, seed: [*used.encode(next(left)), used.end_id]
+
+
+class Slow(ScriptedGenerator):
+    """Replies after some seconds."""
+
+    def __init__(self, seconds: float, reply: Callable[[Request, int], list[int]]) -> None:
+        super().__init__(reply, context=4096)
+        self.seconds = seconds
+
+    async def generate(self, request: Request) -> list[Completion]:
+        await asyncio.sleep(self.seconds)
+        return await super().generate(request)
 
 
 def play(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from programs_tests.collecting.families import tokenizer_of
 from rla_gateway.conversations import OPENED, REWRITTEN, Conversations
 from rla_gateway.messages import ChatRequest, read_chat
 from rla_programs.tool.formats import make_format
 
 from gateway_tests.playing import chat, play, replayed, said
+from rla.llm.chat import ChatFormat
 from rla.store.records import Segment
 
 GROWING = """
@@ -40,9 +42,16 @@ def test_a_growing_conversation_is_one_segment() -> None:
 
 def test_sampled_tokens_stay_as_they_are() -> None:
     """The same text in other tokens than the tokenizer would choose, with white space that the client trims."""
-    odd = [*(token for byte in "ab" for token in chat().encode(byte)), *chat().encode(" \n"), chat().end_id]
-    assert odd[:2] != chat().encode("ab") or len(chat().encode("ab")) == 2
-    (one,) = play('talk = [user("x")]\nreply = ask(talk)\nask([*talk, reply, user("y")])', lambda request, seed: odd)
+    merging = ChatFormat(tokenizer_of("qwen2_5"))
+    odd = [*(token for letter in "the" for token in merging.encode(letter)), *merging.encode(" \n"), merging.end_id]
+    assert merging.decode(odd) == "the \n" and odd[:3] != merging.encode("the \n")[:3]
+    source = """
+talk = [user("x")]
+reply = ask(talk)
+reply["content"] = reply["content"].strip()
+ask([*talk, reply, user("y")])
+"""
+    (one,) = play(source, lambda request, seed: odd, format=merging)
     (segment,) = one.segments
     assert sampled(segment) == odd * 2
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from rla_gateway.environment import Agent
+from rla_gateway.params import PIPELINES, check_agent
 from rla_study.contract import check_environment
 
 from rla.envs.registry import load_config
@@ -27,6 +28,14 @@ def test_the_agent_of_the_small_run_knows_nothing_of_rla() -> None:
     source = (TINY.parent / "sorting_agent.py").read_text()
     assert "import rla" not in source and "from rla" not in source
     assert len(source.splitlines()) <= 60
+
+
+def test_the_settings_for_a_pretrained_model() -> None:
+    """The other rules of a params file are those of every file that is shipped (`test_config.py`)."""
+    config = load_config(PIPELINES / "agent.yaml")
+    check_agent(config)
+    assert (config.env.name, config.generator.backend, config.train_policy.lora.rank) == ("agent", "vllm", 32)
+    assert config.env.own.command[-1] == "{task}" and config.model.policy == "Qwen/Qwen2.5-1.5B-Instruct"
 
 
 @pytest.mark.parametrize(

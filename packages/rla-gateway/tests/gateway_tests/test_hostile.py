@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from rla_gateway.gateway import Gateway
-from rla_programs.execution.session import live_processes
+from rla_programs.execution.supervisor import descendants
 
-from gateway_tests.playing import PYTHON, chat, play, task_of
+from gateway_tests.playing import PYTHON, Slow, chat, play, task_of
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.models.init import new_tokenizer
@@ -34,17 +34,17 @@ if os.environ["AGENT_INSTRUCTION"] == "good":
 """
 
 
-def beside_good(source: str, **own: Any) -> Trajectory:
+def echo(request: Request, seed: int) -> list[int]:
+    return [*chat().encode("ok"), chat().end_id]
+
+
+def beside_good(source: str, *, reply: Any = echo, **own: Any) -> Trajectory:
     """The hostile program's episode, once the good one's is seen to be untouched."""
-    found = play(SPLIT + source, echo, tasks=TWO, **own)
+    found = play(SPLIT + source, reply, tasks=TWO, **own)
     good, bad = sorted(found, key=lambda one: one.instruction, reverse=True)
     assert (good.instruction, good.outcome, good.error) == ("good", 1, None)
     assert [step.segment for step in good.steps] == [0, 0, 0]
     return bad
-
-
-def echo(request: Request, seed: int) -> list[int]:
-    return [*chat().encode("ok"), chat().end_id]
 
 
 def test_a_wrong_key() -> None:
@@ -57,20 +57,28 @@ sys.exit(7 if (status, found["error"]["code"]) != (401, "invalid_api_key") else 
 
 
 def test_the_key_of_another_episode(tmp_path: Path) -> None:
-    """Both episodes write their keys down; each tries the other's at its own address, and then at no address at all."""
+    """Both episodes write their addresses and keys down. Each tries the other's key at its own address, its own key at
+    the other's, and then its own key at its own.
+    """
     source = f"""
 me = os.environ["AGENT_INSTRUCTION"]
 other = {{"good": "bad", "bad": "good"}}[me]
 ask([user("x")])
-with open("{tmp_path}/" + me + ".part", "w") as file: file.write(os.environ["OPENAI_API_KEY"])
+mine = os.environ["OPENAI_BASE_URL"] + " " + os.environ["OPENAI_API_KEY"]
+with open("{tmp_path}/" + me + ".part", "w") as file: file.write(mine)
 os.rename("{tmp_path}/" + me + ".part", "{tmp_path}/" + me)
 while not os.path.exists("{tmp_path}/" + other): time.sleep(0.01)
-with open("{tmp_path}/" + other) as file: key = file.read()
+with open("{tmp_path}/" + other) as file: address, key = file.read().split()
 body = json.dumps({{"messages": [user("intruding")]}})
-sys.exit(post(body, key=key)[0] != 401)
+statuses = [post(body, key=key)[0], post(body, base=urlsplit(address))[0], post(body)[0]]
+if key == os.environ["OPENAI_API_KEY"] or address == os.environ["OPENAI_BASE_URL"]: sys.exit(3)
+open("{tmp_path}/" + me + ".done", "w").close()
+while not os.path.exists("{tmp_path}/" + other + ".done"): time.sleep(0.01)
+sys.exit(statuses != [401, 401, 200])
 """
     found = play(source, echo, tasks=TWO)
-    assert [(one.outcome, len(one.steps)) for one in found] == [(1, 1), (1, 1)]
+    assert [(one.outcome, len(one.steps)) for one in found] == [(1, 2), (1, 2)]
+    assert [step.observation for one in found for step in one.steps][1::2] == ["(a new conversation)\nintruding"] * 2
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,7 @@ time.sleep(60)
 
 
 def test_too_many_requests_at_once() -> None:
+    """Of 80, four are answered, 60 wait until the episode has no more requests, and the others are refused at once."""
     bad = beside_good(
         """
 found = []
@@ -131,11 +140,69 @@ def one(number): found.append(post(json.dumps({"messages": [user(str(number))]})
 threads = [threading.Thread(target=one, args=(number,)) for number in range(80)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-sys.exit(not set(found) <= {200, 400, 429})
+counts = {status: found.count(status) for status in set(found)}
+if counts.pop(200) != 4 or counts.pop(429) < 80 - 64 - 4: sys.exit(1)
+sys.exit(set(counts) != {400})
 """,
+        reply=Slow(1.0, echo),
         max_steps=4,
     )
     assert (bad.outcome, len(bad.steps)) == (1, 4)
+
+
+@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=BOXED)])
+def test_connections_without_a_key(sandbox: bool) -> None:
+    """There are few of an agent at a time. Those without its key make room for one that has sent it."""
+    most, before = 0, len(os.listdir("/proc/self/fd"))
+
+    async def count(gateway: Gateway) -> None:
+        nonlocal most
+        while not gateway.episodes:
+            await asyncio.sleep(0.01)
+        while gateway.episodes:
+            most = max(most, len(os.listdir("/proc/self/fd")))
+            await asyncio.sleep(0.01)
+
+    source = """
+import socket
+key = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+mine = http.client.HTTPConnection(base.hostname, base.port)
+def reply(text):
+    mine.request("POST", base.path + "/chat/completions", json.dumps({"messages": [user(text)]}), key)
+    answer = mine.getresponse()
+    return answer.status, answer.read() and mine.sock
+first = reply("x")
+kept, until = [], time.monotonic() + 8
+while len(kept) < 1500 and time.monotonic() < until:
+    try:
+        kept.append(socket.create_connection((base.hostname, base.port), timeout=1))
+        kept[-1].sendall(b"GET /v1/models HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer no\\r\\n\\r\\n")
+    except OSError: pass
+SECOND
+"""
+    if sandbox:  # in which other connections wait, those of a client as well
+        bad = beside_good(source.replace("SECOND", ""), sandbox=True, readable=READABLE, during=count)
+    else:
+        bad = beside_good(source.replace("SECOND", 'sys.exit(reply("y") != first)'), during=count)
+    assert (bad.outcome, len(bad.steps)) == (1, 1 if sandbox else 2)
+    assert most - before < 250
+
+
+@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=BOXED)])
+def test_memory_and_files_are_limited(sandbox: bool) -> None:
+    source = f"""
+def failure(act):
+    try: act()
+    except (OSError, MemoryError) as error: return type(error)
+def write(name, size):
+    with open(os.environ["AGENT_FOLDER"] + "/" + name, "wb") as file: file.write(bytes(size))
+ask([user("x")])
+found = [failure(lambda: bytearray(400 << 20)), failure(lambda: write("large", 3 << 20))]
+found.append(failure(lambda: [write(str(number), 1 << 20) for number in range(4)]))
+sys.exit(found != [MemoryError, OSError, {"OSError" if sandbox else "None"}])
+"""
+    bad = beside_good(source, memory_mb=300, file_mb=2, sandbox=sandbox, readable=READABLE)
+    assert (bad.outcome, bad.error) == (1, None)
 
 
 @BOXED
@@ -153,30 +220,40 @@ while True:
 
 
 def test_too_many_processes() -> None:
-    """Without the sandbox they are counted, and killed together."""
+    """Without the sandbox they are counted, in whatever session they are, and killed together."""
     source = """
 ask([user("x")])
-while os.fork(): time.sleep(0.002)
+for _ in range(7):
+    if os.fork() == 0: os.setsid()
 time.sleep(600)
 """
+    before = set(descendants(os.getpid())[0])
     bad = beside_good(source, processes=40)
     assert (bad.outcome, bad.stop_reason) == (-1, "ended")
     assert "too many processes" in bad.final_observation
+    assert set(descendants(os.getpid())[0]) <= before
 
 
 def test_everything_that_it_started_is_gone(tmp_path: Path) -> None:
-    """A child in its session, one in a group of its own, and one that has left the session."""
+    """Children in its session, in a group and in a session of their own, and orphans without its environment."""
     source = f"""
 import subprocess
 ask([user("x")])
 sleeping = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 own = [subprocess.Popen(sleeping, **more) for more in ({{}}, {{"process_group": 0}}, {{"start_new_session": True}})]
-with open("{tmp_path}/pids", "w") as file: file.write(" ".join(str(one.pid) for one in own))
+reading, writing = os.pipe()
+if os.fork() == 0:
+    own = [subprocess.Popen(sleeping, env={{}}, start_new_session=True)]
+    os.write(writing, str(own[0].pid).encode())
+    os._exit(0)
+os.wait()
+pids = [*(str(one.pid) for one in own), os.read(reading, 64).decode()]
+with open("{tmp_path}/pids", "w") as file: file.write(" ".join(pids))
 """
     (one,) = play(source, echo)
     assert one.outcome == 1
     pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
-    assert len(pids) == 3 and not pids & {pid for pid, _ in live_processes()}
+    assert len(pids) == 4 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_a_killed_agent(tmp_path: Path) -> None:

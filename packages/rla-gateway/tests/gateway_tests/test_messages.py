@@ -13,6 +13,7 @@ from rla.agents import NO_ACTION
 from tests.unit.builders import step
 
 ASKED = [{"role": "user", "content": "q"}]
+FORCED = {"type": "function", "function": {"name": "add"}}
 NESTED: Any = []
 for _ in range(80):
     NESTED = [NESTED]
@@ -32,6 +33,8 @@ for _ in range(80):
         (json.dumps({"messages": ASKED * 5000}).encode(), "messages"),
         (json.dumps({"messages": ASKED, "n": 2}).encode(), "n must be 1"),
         (json.dumps({"messages": ASKED, "tools": [{"type": "function"}]}).encode(), "tools"),
+        (json.dumps({"messages": ASKED, "tool_choice": "always"}).encode(), "tool_choice must be one of auto"),
+        (json.dumps({"messages": ASKED, "tool_choice": FORCED}).encode(), "a function cannot be forced"),
         (b'{"messages": [1]}', "role"),
         (b'{"messages": [{"role": "robot", "content": ""}]}', "role"),
         (b'{"messages": [{"role": "user", "content": 5}]}', "content"),
@@ -47,6 +50,12 @@ def test_what_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(BadRequest, match=reason) as refused:
         read_chat(body)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(("choice", "kept"), [(None, 1), ("auto", 1), ("required", 1), ("none", 0)])
+def test_tool_choice_shows_the_tools_or_none(choice: str | None, kept: int) -> None:
+    found = read_chat(json.dumps({"messages": ASKED, "tools": [FORCED], "tool_choice": choice}).encode())
+    assert found.tools == (FORCED,) * kept
 
 
 def test_parts_of_text_are_joined() -> None:

@@ -1,30 +1,46 @@
-"""A program of the user's in its own session: started, watched, and ended with everything that it has started."""
+"""A program of the user's in its own session: started, and ended with everything that it has started."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
-import threading
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rla_programs.execution import supervisor
+from rla_programs.execution.records import Limits
+
 CHUNK, TAIL = 1 << 16, 2000  # bytes that are read at a time, and kept of the output
 PAUSE_S = 0.02  # between two chunks: a program that prints without end waits for its pipe
-WATCH_S = 0.1  # between two counts of processes
+LAST_S = 10.0  # for the supervisor to end everything; afterwards it is done here
 ROUNDS = 50  # kills of a program that starts processes while it is killed
 
 
-class Session:
-    """A running program. `mark`: a text in its environment, by which processes that leave its session are found.
+def supervised(command: Sequence[str], limits: Limits | None) -> list[str]:
+    """The command under a supervisor outside of a box. It is stopped if it has more processes and threads together than
+    its limit; memory is that of each process.
+    """
+    return [sys.executable, "-I", "-S", supervisor.__file__, settings(limits), *command]
 
-    `ended` is done when its first process has ended. Used by one event loop.
+
+def settings(limits: Limits | None, **more: int | str) -> str:
+    """The first argument of a supervisor."""
+    tasks, memory, file = (limits.processes, limits.memory_mb, limits.file_mb) if limits else (0, 0, 0)
+    return json.dumps({"tasks": tasks, "memory": memory << 20, "file": file << 20, **more})
+
+
+class Session:
+    """A running program. `mark`: a text in its environment, by which its processes are found if it has killed its
+    supervisor. `ended` is done when its first process has ended. Used by one event loop.
     """
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], mark: str, fds: Sequence[int] = ()) -> None:
-        """Raises OSError."""
+        """`command` starts the supervisor. Raises OSError."""
         self._mark, self._loop, self._tail = mark.encode(), asyncio.get_running_loop(), b""
         self._out, theirs = os.pipe()
         try:
@@ -52,6 +68,11 @@ class Session:
     def status(self) -> int | None:
         """The exit status, -n for signal n; None while it runs."""
         return self._process.returncode
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it was stopped because it had too many processes and threads."""
+        return self._process.returncode == -supervisor.CROWDED
 
     def output(self) -> str:
         """The end of what it has printed."""
@@ -84,35 +105,41 @@ class Session:
         return data != b""
 
     def kill(self) -> None:
-        """Kill its process group at once."""
-        if self._process.returncode is None:  # not reaped, so the group's number is still its own
+        """Have its supervisor kill it and everything that it has started."""
+        if self._process.poll() is None:  # not reaped, so the group's number is still its own
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGTERM)
 
     async def end(self) -> None:
         """Kill it and everything that it has started, and wait until nothing is left."""
         self.kill()
-        await self.ended
+        await asyncio.wait([self.ended], timeout=LAST_S)
         await asyncio.to_thread(self.sweep)
+        await self.ended
         if self._out >= 0:
             self._loop.remove_reader(self._out)
             os.close(self._out)
             self._out = -1
 
     def members(self) -> Iterator[int]:
-        """The processes of its session, and others that still have its environment."""
+        """The live processes that it has started, those of its session, and others that still have its environment."""
+        running = self._process.returncode is None  # not reaped, so its number is still its own
+        started = set(supervisor.descendants(self.pid)[0]) if running else ()
         for pid, session in live_processes():
-            if session == self.pid or self._mark in _environment(pid):
+            if pid in started or session == self.pid or self._mark in _environment(pid):
                 yield pid
 
     def sweep(self) -> None:
-        """Kill the members until there are none. A zombie is not one: it has no environment and waits to be reaped."""
+        """Kill the members until there are none, and at last the supervisor, whose children they are until then. A
+        zombie is not one: it has no environment and waits to be reaped.
+        """
         for _ in range(ROUNDS):
-            if not (found := list(self.members())):
-                return
-            for pid in found:
+            found = list(self.members())
+            for pid in (set(found) - {self.pid}) or found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
+            if not found:
+                return
 
 
 def live_processes() -> Iterator[tuple[int, int]]:
@@ -131,35 +158,3 @@ def _environment(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return b""
-
-
-class SessionWatch:
-    """A thread that ends programs with more than `most` processes, because the event loop may be slow to."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._programs, self._over = most, dict[int, Session](), threading.Event()
-        self.crowded = set[int]()  # the programs that were ended
-        self._thread = threading.Thread(target=self._run, name="sessions", daemon=True)
-        self._thread.start()
-
-    def add(self, program: Session) -> None:
-        self._programs[program.pid] = program
-
-    def forget(self, program: Session) -> None:
-        self._programs.pop(program.pid, None)
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(WATCH_S):
-            counts = dict.fromkeys(self._programs, 0)
-            for _, session in live_processes() if counts else ():
-                if session in counts:
-                    counts[session] += 1
-            for pid, count in counts.items():
-                if count > self._most and (program := self._programs.get(pid)):
-                    self.crowded.add(pid)
-                    program.kill()
-                    program.sweep()

@@ -118,3 +118,17 @@ def test_a_system_without_descriptors_is_asked_again_after_a_pause_and_a_line(
     assert talked(talk) == 200
     said = [record.getMessage() for record in caplog.records]
     assert said == ["no connection is taken for 0.02 s: Too many open files"] * 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "share"),
+    [((1024, 4096), 4096, 2048 // 64), ((1024, 1 << 20), 1 << 16, 100 + 2), ((64, 64), 64, connections.LEAST)],
+)
+def test_servers_share_the_descriptors_that_the_system_allows(
+    limits: tuple[int, int], raised: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [limits]
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: held[-1])
+    monkeypatch.setattr(connections.resource, "setrlimit", lambda _, both: held.append(both))
+    assert connections.share_of_connections(100, 64) == share
+    assert held[-1] == (raised, limits[1])
