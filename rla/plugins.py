@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 def registered(group: str) -> dict[str, EntryPoint]:
     """The entries of a group by name. If two packages register the same name, the first on `sys.path` counts."""
     found: dict[str, EntryPoint] = {}
-    for entry in _entry_points(tuple(sys.path)).select(group=group):
+    for entry in _entry_points(group, tuple(sys.path)):
         found.setdefault(entry.name, entry)
     return dict(sorted(found.items()))
 
 
-@cache  # reading the metadata of 300 packages takes 20 ms, and a config asks for five groups
-def _entry_points(path: tuple[str, ...]) -> EntryPoints:
-    """Of all packages on `path`, which is `sys.path`."""
+@cache  # reading the metadata of 300 packages takes 20 ms, and every config asks for five groups
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Of the packages on `path`, which is `sys.path`."""
     from importlib.metadata import entry_points  # slow: it imports the library for e-mail
 
-    return entry_points()
+    return entry_points(group=group)
 
 
 def package_of(entry: EntryPoint) -> str:
