@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rla_gateway.gateway import Gateway
 
 from rla.config import Config
@@ -22,6 +25,8 @@ from rla.seeds import derive
 from rla.store.records import Task, Trajectory
 
 PYTHON = [sys.executable, "-I", "-S"]
+BOXED = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
+READABLE = [str(Path(PYTHON[0]).parents[1])]  # the virtual environment
 # What the programs of the tests begin with: `ask(messages)` is a request, with nothing but the standard library.
 HEAD = """
 import http.client, json, os, sys, threading, time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,14 +13,12 @@ import pytest
 from rla_gateway.gateway import Gateway
 from rla_programs.execution.supervisor import descendants
 
-from gateway_tests.playing import PYTHON, Slow, chat, play, task_of
+from gateway_tests.playing import BOXED, READABLE, Slow, chat, play, task_of
 from rla.llm.base import Request
 from rla.llm.chat import ChatFormat
 from rla.models.init import new_tokenizer
 from rla.store.records import Trajectory
 
-BOXED = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
-READABLE = [str(Path(PYTHON[0]).parents[1])]  # the virtual environment
 # The first task's program plays by the rules, while the second one's does what the test says.
 TWO = (task_of(instruction="good"), task_of(instruction="bad"))
 SPLIT = """

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rla_gateway.gateway import Gateway
 
-from gateway_tests.playing import HEAD, PYTHON, chat, config_of, play, task_of
+from gateway_tests.playing import BOXED, HEAD, PYTHON, READABLE, chat, config_of, play, task_of
 from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.llm.base import Request
@@ -41,17 +41,21 @@ def test_a_file_that_cannot_be_read_as_a_number(made: str) -> None:
     assert (one.outcome, one.reward, one.error) == (-1, 0.0, None)
 
 
-def test_a_verifier_judges_what_the_program_has_left() -> None:
-    """It has its own copy of the task: a program cannot write another one for it."""
+@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=BOXED)])
+def test_a_verifier_judges_what_the_program_has_left(sandbox: bool) -> None:
+    """It has its own copy of the task: a program cannot write another one for it. The files of a box are in memory."""
     source = (
         f'{ASK}open(os.environ["AGENT_FOLDER"] + "/answer", "w").write(os.environ["AGENT_INSTRUCTION"])'
-        """\nopen(os.environ["AGENT_TASK"], "w").write('{"wanted": "b"}')"""
+        """
+try: open(os.environ["AGENT_TASK"], "w").write('{"wanted": "b"}')
+except OSError: pass  # not in a box
+"""
     )
     judge = "import json, sys; sys.exit(open(sys.argv[2]).read() != json.load(open(sys.argv[1]))['wanted'])"
     tasks = [task_of(instruction="a", wanted="a"), task_of(instruction="b", wanted="a")]
-    found = play(
-        source, ok, tasks=tasks, outcome="verifier", verifier=[sys.executable, "-c", judge, "{task}", "{folder}/answer"]
-    )
+    verifier = [sys.executable, "-c", judge, "{task}", "{folder}/answer"]
+    boxed = {"sandbox": sandbox, "readable": READABLE}
+    found = play(source, ok, tasks=tasks, outcome="verifier", verifier=verifier, **boxed)
     assert {one.instruction: one.outcome for one in found} == {"a": 1, "b": -1}
 
 
