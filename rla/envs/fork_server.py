@@ -32,9 +32,9 @@ import sys
 import time
 import traceback
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from io import BufferedRWPair
+from io import BufferedReader
 from typing import Any
 
 from rla.envs.observation import (
@@ -84,27 +84,23 @@ def to_observation(data: Mapping[str, Any]) -> Observation:
     return Observation(**{**data, **lists})
 
 
-def _receive(stream: BufferedRWPair) -> PoolMessage | None:
+def _receive(stream: BufferedReader) -> PoolMessage | None:
     """The next message; None if the other end has closed."""
-    size = int.from_bytes(stream.read(HEAD), "big")
-    data = stream.read(size)
+    try:
+        size = int.from_bytes(stream.read(HEAD), "big")
+        data = stream.read(size)
+    except ConnectionResetError:  # it left something unread
+        return None
     if not data or len(data) < size:
         return None
     message: PoolMessage = json.loads(data)
     return message
 
 
-def _send(stream: BufferedRWPair, message: Mapping[str, Any]) -> None:
-    stream.write(packed(message))
-    stream.flush()
-
-
-@contextlib.contextmanager
-def _until_closed(connection: socket.socket) -> Iterator[BufferedRWPair]:
-    """Its stream. The body ends without an error if the other end closes, which ends this process soon after."""
-    # Closing the stream is suppressed, too: it tries to send an answer that could not be sent once more.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError), connection.makefile("rwb") as stream:
-        yield stream
+def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    """Send a message. If the other end has closed, `_receive` says so next."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(packed(message))
 
 
 def _play(make: Maker, connection: socket.socket) -> None:
@@ -121,8 +117,8 @@ def _play(make: Maker, connection: socket.socket) -> None:
             raise EnvironmentFailure("a step before the first reset")
         return environments[0].step(message["step"])
 
-    with _until_closed(connection) as stream:
-        _send(stream, {"pid": os.getpid()})
+    with connection.makefile("rb") as stream:
+        _send(connection, {"pid": os.getpid()})
         while (message := _receive(stream)) is not None:
             try:
                 answer: PoolMessage = {"observation": from_observation(checked_observation(observed(message)))}
@@ -132,9 +128,9 @@ def _play(make: Maker, connection: socket.socket) -> None:
                 answer = {"refused": str(error)}
             except Exception as error:  # a process is the boundary: the fault of one environment ends one episode
                 said = traceback.format_exception_only(error)[-1].strip()
-                _send(stream, {"failure": f"the environment raised {said}"})
+                _send(connection, {"failure": f"the environment raised {said}"})
                 return
-            _send(stream, answer)
+            _send(connection, answer)
     for environment in environments:
         environment.close()
 
@@ -154,7 +150,10 @@ def _fork_workers(control: socket.socket) -> socket.socket | None:
     """Fork a worker for each socket that arrives. Returns its socket in a worker, and None in the server at the end."""
     own, children = os.getpid(), set[int]()
     while True:
-        data, sockets, _, _ = socket.recv_fds(control, 1, 1)
+        try:
+            data, sockets, _, _ = socket.recv_fds(control, 1, 1)
+        except ConnectionResetError:  # the stage has ended before it read an answer
+            data = b""
         _reap(children)
         if not data:
             break
@@ -186,18 +185,18 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the stage decides
     control = socket.socket(fileno=int(arguments[0]))
     end_with_parent(int(arguments[1]))
-    with _until_closed(control) as stream:
+    with control.makefile("rb") as stream:
         message = _receive(stream)
-        if message is None:
-            return 0
-        try:
-            make = _imported(message)
-        except UserError as error:
-            _send(stream, {"refused": str(error)})
-            return 0
-        gc.collect()
-        gc.freeze()  # a collection in a worker would copy every page that holds a Python object
-        _send(stream, {"ready": True})
+    if message is None:
+        return 0
+    try:
+        make = _imported(message)
+    except UserError as error:
+        _send(control, {"refused": str(error)})
+        return 0
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy every page that holds a Python object
+    _send(control, {"ready": True})
     connection = _fork_workers(control)
     if connection is not None:
         _play(make, connection)

@@ -68,4 +68,6 @@ def maker(argument: Mapping[str, Any]) -> Callable[[Task], Odd]:
         sys.modules["torch"] = types.ModuleType("torch")
     if argument.get("die"):
         sys.exit(3)
+    if argument.get("disconnected"):
+        raise ConnectionResetError("its own service is gone")
     return lambda task: Odd(Path(task.payload))

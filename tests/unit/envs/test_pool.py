@@ -195,6 +195,7 @@ def test_a_cancelled_episode_gives_its_place_back_and_its_worker_up(place: Path)
         ("missing", "the odd package is not installed"),
         ("torch", "imports torch, which no fork can use; set pool.mode: never"),
         ("die", "no worker process for the environment could be started"),
+        ("disconnected", "no worker process for the environment could be started"),
     ],
 )
 def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault: str, said: str, place: Path) -> None:
@@ -239,12 +240,15 @@ def test_a_worker_whose_stage_ended_before_its_answer_says_nothing(place: Path, 
     assert capfd.readouterr().err == ""
 
 
-def test_a_fork_server_whose_stage_ended_before_it_was_ready_says_nothing(capfd: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_fork_server_whose_stage_has_ended_says_nothing(ready: bool, capfd: pytest.CaptureFixture) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-m", "rla.envs.fork_server", str(theirs.fileno()), str(os.getpid())]
         server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     ours.sendall(packed({"sys_path": sys.path, "target": ODD, "argument": {}}))
+    if ready:  # and not read
+        assert ours.recv(1, socket.MSG_PEEK)
     ours.close()
     assert server.wait(60) == 0
     assert capfd.readouterr().err == ""
