@@ -14,6 +14,7 @@ from typing import Any
 
 from rla.errors import UserError
 from rla.pictures.vision import png_digest, png_size
+from rla.store.atomic import slices
 from rla.store.layout import making_call
 from rla.store.manifest import ORIGIN, is_complete
 from rla.store.reading import group_of, part_rows, read_manifest, shard_parts, stream_rows
@@ -31,29 +32,33 @@ def images_folder(trajectories: Path) -> Path:
 
 def image_shard(trajectories: ShardWriter, *, overwrite: bool, tell: Tell) -> ShardWriter:
     """The writer of the images of the trajectories that another writer makes, in the same slices. Raises UserError if
-    complete trajectories name images that are not whole.
+    the trajectories are complete and their images are not.
     """
     folder = images_folder(trajectories.folder)
     images = ShardWriter(folder, KIND, trajectories.origin, overwrite=overwrite, part=trajectories.slice, tell=tell)
     if trajectories.complete and not images.complete:
         raise UserError(
-            f"{folder}: not whole, but {trajectories.folder}, which names these pictures, is; remove both folders "
+            f"{folder}: not whole, although {trajectories.folder}, which names these pictures, is; remove both folders "
             f"and call {making_call(trajectories.folder)} again"
         )
     return images
 
 
 def finish_images(images: ShardWriter, trajectories: Path) -> None:
-    """Complete the images of all slices, which have the parts of `trajectories`. Raises UserError if a part has none.
+    """Complete the images shard once every part of `trajectories` has its part of images. Raises UserError if one has
+    not.
 
     The slices of images have no manifests: those of the trajectories say when all are there.
     """
-    if images.slice.count > 1:
+    count = images.slice.count
+    if count > 1:
         images = ShardWriter(images.folder, KIND, images.origin)
     if images.complete:
         return
     if missing := {*map(group_of, shard_parts(trajectories))} - images.done:
-        raise UserError(f"{images.part(min(missing))}: missing or damaged; call the same command again")
+        lost = min(missing)
+        again = "the same command" if count == 1 else f"the command with --slice {slices(count)[lost % count]}"
+        raise UserError(f"{images.part(lost)}: missing or damaged; bring it, or call {again} again")
     images.finish()
 
 
@@ -89,7 +94,7 @@ def _checked(place: Path, rows: Iterable[Mapping[str, Any]], wanted: Collection[
     if left:
         raise UserError(
             f"{place}: {len(left)} pictures are missing (the first: {min(left)[:12]}); bring the folder that the "
-            "rollout wrote, or call rollout again with --overwrite"
+            "rollout wrote, or remove both folders and call rollout again"
         )
 
 

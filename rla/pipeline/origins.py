@@ -140,9 +140,9 @@ def ensure(
     overwrite: bool = False,
     **options: Any,
 ) -> None:
-    """Run another stage of the same run with its default folders, `unless` that is not needed once no other call makes
-    them. `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage. `makes`: its outputs, if
-    these options make only some of them. Raises UserError in a slice, because all slices would run it at once.
+    """Run another stage of the same run with its default folders. Does nothing if `unless()` holds once no other call
+    makes them. `stage`: the name of a stage of the core, or the `StageSpec` of a package's stage. `makes`: its outputs,
+    if these options make only some of them. Raises UserError in a slice, because all slices would run it at once.
     """
     spec = stage if isinstance(stage, StageSpec) else next(spec for spec in ctx.stages if spec.name == stage)
     made = replace(ctx, spec=spec, paths={}, options=options, overwrite=overwrite)

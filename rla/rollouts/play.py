@@ -271,7 +271,9 @@ class TrajectoryWriter(ShardWriter):
     def keep(self, group: int, trajectories: list[Trajectory]) -> None:
         """Write a part, and before it the part of its pictures."""
         if self.pictures is not None:
-            self.begin()  # earlier trajectories would name pictures that are replaced
+            self.begin()
+            if group in self.done:  # earlier trajectories would name pictures that are replaced
+                self.discard(self.part(group))
             self.pictures.write(group, image_rows(trajectories))
             trajectories = list(map(without_pngs, trajectories))
         self.write(group, [trajectory.row() for trajectory in trajectories])

@@ -21,7 +21,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ SHOWN = 3  # files that an error names
 
 
 def write_atomic(
-    path: Path, write: Callable[[Path], object], *, before_rename: Callable[[], object] = lambda: None
+    path: Path, write: Callable[[Path], object], *, around: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> None:
-    """Call `write(temporary)`, flush the file to disk, call `before_rename()`, and rename the file to `path`.
+    """Call `write(temporary)`, flush the file to disk and rename it to `path`. `around` is entered for the rename.
 
     Calls that write the same file, such as the parameters of a run, wait for each other. Raises UserError if the system
     refuses: a full disk, a quota, a folder without the right to write.
@@ -46,12 +46,12 @@ def write_atomic(
             try:
                 write(temporary)
                 os.fsync(descriptor)
-                before_rename()
-                try:
-                    temporary.replace(path)
-                except FileNotFoundError:
-                    if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
-                        raise
+                with around():
+                    try:
+                        temporary.replace(path)
+                    except FileNotFoundError:
+                        if not _is_still(path, descriptor):  # NFS repeats a lost request, then finds no file to rename
+                            raise
             finally:
                 with suppress(OSError):
                     if _is_still(temporary, descriptor):

@@ -7,9 +7,9 @@ The records of a shard folder lie in Parquet files without rows, so that program
 The footer names the columns of the shard's kind. Polars refuses a folder that holds a file of another format, whatever
 its name; `datasets` takes the format that most files have. pandas and pyarrow skip names that begin with an underscore.
 
-A slice that has its parts writes `_manifest-<i>-of-<n>.parquet`, and the last one also `_manifest.parquet`, the same as
-an undivided call does. Slices may share a folder, or fill folders whose files are then put into one, because parts
-carry the index of their group.
+A slice that has its parts writes `_manifest-<i>-of-<n>.parquet` (pictures have none), and the last one also
+`_manifest.parquet`, the same as an undivided call does. Slices may share a folder, or fill folders whose files are then
+put into one, because parts carry the index of their group.
 
 `<run>/config.yaml` is the record of a run: every parameter with its value, defaults included, as the last call resolved
 them. It may serve as a params file: `--params <run>/config.yaml` repeats the run.

@@ -19,8 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,8 +250,14 @@ class ShardWriter:
 
         Raises UserError as the constructor does, and if another call has completed or replaced the shard since.
         """
+        with self._begun_and_locked():
+            pass
+
+    @contextmanager
+    def _begun_and_locked(self) -> Iterator[None]:
         with lock_folder(self.folder):
             self._begin()
+            yield
 
     def _begin(self) -> None:
         changed = is_complete(self.folder) and not self._had_manifest
@@ -282,7 +288,9 @@ class ShardWriter:
             write_part(temporary, table, origin=self._digest, group=index)
             entry.update(part_entry(temporary, name=path.name))
 
-        write_atomic(path, write, before_rename=self.begin)  # by then the part is on disk: a full disk costs nothing
+        # Begun when the part is on disk, so that a full disk costs nothing, and locked until the part has its name, so
+        # that no other slice completes the shard in between.
+        write_atomic(path, write, around=self._begun_and_locked)
         self._entries[index] = entry
 
     def part(self, index: int) -> Path:
@@ -331,8 +339,8 @@ class ShardWriter:
                 write_record(self.slice.manifest(self.folder), self.kind, manifest | {"slice": str(self.slice)})
                 manifest = self._joined_manifest()
             if manifest:
-                check(manifest["counts"])
                 check_parts(self.folder, manifest, whole=True)  # parts may have been brought here, or damaged since
+                check(manifest["counts"])
                 write_record(self.folder / MANIFEST, self.kind, manifest)
                 self._tidy()
                 self.complete = True

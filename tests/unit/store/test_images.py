@@ -1,4 +1,4 @@
-"""The `images` shard beside trajectories: never behind them, each picture once, opened by who wants pictures alone."""
+"""The `images` shard beside trajectories: never behind them, each picture once, read only if wanted."""
 
 from __future__ import annotations
 
@@ -201,13 +201,33 @@ def test_pictures_that_one_slice_begins_again_are_completed_by_the_last(tmp_path
     assert dict(stream_images(images_folder(folder), {png_digest(png(1))})) == {png_digest(png(1)): png(1)}
 
 
+def test_a_call_that_is_killed_after_it_replaced_pictures_leaves_no_trajectories_that_name_the_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "x"
+    opened(folder).keep(0, group(0))
+    flip(images_folder(folder) / "part-00000.parquet", 60)
+    again = opened(folder)
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(again, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        again.keep(0, group(1))
+    assert (images_folder(folder) / "part-00000.parquet").exists()
+    assert not opened(folder).has(0)
+
+
 def test_trajectories_are_not_complete_before_the_pictures_of_all_slices(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     for index in range(2):
         opened(folder, part=WORKERS[index]).keep(index, group(index))
     opened(folder, part=WORKERS[0]).complete_shard()
     flip(images_folder(folder) / "part-00000.parquet", 60)
-    with pytest.raises(UserError, match=r"x-images/part-00000\.parquet: missing or damaged; call the same command"):
+    with pytest.raises(
+        UserError, match=r"x-images/part-00000\.parquet: missing or damaged; bring it, or .*--slice 1/2"
+    ):
         opened(folder, part=WORKERS[1]).complete_shard()
     assert not is_complete(folder) and not is_complete(images_folder(folder))
     again = opened(folder, part=WORKERS[0])
