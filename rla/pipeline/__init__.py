@@ -128,6 +128,6 @@ def implementation(option: str) -> Any:
     """The function of an option. Raises UserError if no package registers it, or if it cannot be imported."""
     found = registered(GROUP)
     if option not in found:
-        remedy = f"install one with {option} in its {GROUP} (docs/guide/install.md#packages)"
+        remedy = "install the package that docs/guide/install.md#packages names for it"
         raise UserError(f"{option}: no installed package does this; {remedy}")
     return loaded(found[option])

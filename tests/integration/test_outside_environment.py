@@ -135,7 +135,7 @@ def test_it_brings_a_command(installed: Installed) -> None:
 def test_the_check_of_the_contract_is_in_another_package(installed: Installed) -> None:
     done = installed.call(str(installed.programs / "rla"), "envs", "--check", "guess-number")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: envs.check: no installed package does this; install one")
+    assert done.stderr.startswith("error: envs.check: no installed package does this; install the package")
 
 
 def test_it_keeps_the_contract(with_check: Installed) -> None:
