@@ -292,7 +292,7 @@ def _cached(function: Callable[..., V], *, size: Callable[[V], int]) -> Callable
         value = function(*key)
         cost = ENTRY_BYTES + LETTER_BYTES * sum(map(len, key)) + ID_BYTES * size(value)
         with lock:
-            if key not in kept:
+            if key not in kept and cost <= CACHED_BYTES:
                 kept[key], total = (value, cost), total + cost
             while total > CACHED_BYTES:
                 total -= kept.pop(next(iter(kept)))[1]

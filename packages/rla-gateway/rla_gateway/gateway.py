@@ -85,21 +85,22 @@ class Endpoint:
 
     def __init__(self, episode: AgentEpisode, *, largest: int, most: int) -> None:
         self.key = f"sk-{secrets.token_urlsafe(24)}"
+        self._reading, self._accepting = asyncio.Lock(), list[asyncio.Task[None]]()
         self._ask, self._largest, self._connections = episode.ask, largest, serving.Connections(most=most)
         app = web.Application(middlewares=[self._guarded], client_max_size=largest)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.add_routes([web.get("/v1/models", self._models), web.post("/v1/chat/completions", self._chat)])
         runner = partial(web.AppRunner, app, access_log=None, logger=serving.log_of_requests)
         self._runner = runner(shutdown_timeout=0.0, lingering_time=0.0, handler_cancellation=True)
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
         assert self._runner.server is not None
-        self._accepting = asyncio.create_task(self._connections.accept([listening], self._runner.server))
+        self._accepting = [asyncio.create_task(self._connections.accept([listening], self._runner.server))]
 
     async def close(self) -> None:
-        self._accepting.cancel()
-        await asyncio.gather(self._accepting, return_exceptions=True)
+        for accepting in self._accepting:
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
         await self._runner.cleanup()
 
     @web.middleware
@@ -112,8 +113,7 @@ class Endpoint:
             return await handler(request)
         except (BadRequest, web.HTTPException) as error:
             told = {"message": str(error), "type": "invalid_request_error", "param": None}
-            code = error.code if isinstance(error, BadRequest) else None
-            return web.json_response({"error": told | {"code": code}}, status=error.status)
+            return web.json_response({"error": told | {"code": getattr(error, "code", None)}}, status=error.status)
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "rla"}]})
@@ -123,7 +123,9 @@ class Endpoint:
             raise BadRequest(f"the body has more than {self._largest} bytes", status=413)
         try:
             async with asyncio.timeout(BODY_S):
-                chat = read_chat(await request.read())
+                body = await request.read()
+            async with self._reading:  # in a thread, so that large bodies hold up no other episode
+                chat = await asyncio.to_thread(read_chat, body)
         except TimeoutError:
             raise BadRequest("the body did not arrive in time", status=408) from None
         asked = self._ask(chat, request.transport)
@@ -237,6 +239,8 @@ class AgentEpisode:
         if self._program.crowded:
             text, lost = "The program was stopped: it started too many processes.", True
         await self._program.end()
+        if not self._program.whole and self._own.outcome != "exit":
+            text, lost = "The program's files were too many or too large to be kept.", True
         if not lost and self._own.outcome == "file":
             reward = self._written_reward()
         elif not lost:
@@ -245,12 +249,10 @@ class AgentEpisode:
 
     def _written_reward(self) -> float:
         """The number in the outcome file; 0 if there is none."""
-        try:  # not a pipe, for which this would wait
-            file = os.open(self._folder / "outcome", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-            with open(file, "rb") as found:
+        path, reward = self._folder / "outcome", 0.0
+        if path.is_file() and not path.is_symlink():  # a pipe would wait
+            with contextlib.suppress(OSError, ValueError), path.open("rb") as found:
                 reward = float(found.read(64))
-        except (OSError, ValueError):
-            return 0.0
         return reward if math.isfinite(reward) else 0.0
 
     async def _verified(self) -> int:
@@ -294,7 +296,9 @@ class AgentEpisode:
         self._gateway.episodes.remove(self)
         self._refuse("the episode is over")
         program, self._program = self._program, None
-        if program is not None:
-            await program.end()
-        await self._endpoint.close()
-        await asyncio.to_thread(remove, self._place)
+        try:
+            if program is not None:
+                await program.end()
+        finally:
+            await self._endpoint.close()
+            await asyncio.to_thread(remove, self._place)

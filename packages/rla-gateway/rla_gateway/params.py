@@ -28,8 +28,8 @@ class AgentParams:
     vocabulary: str = ""  # a text file whose words become tokens of a small new model
     format: Literal["hermes", "qwen3_coder"] = "hermes"  # how the model's chat template writes tool calls
     idle_s: float = ranged(300.0, above=0.0, most=86400.0)  # until its next request, or its end
-    processes: int = ranged(256, least=1, most=4096)  # and threads of an agent; it is ended if it has more
-    memory_mb: int = ranged(16384, least=1, most=16777216)  # address space of each process
+    processes: int = ranged(256, least=1, most=4096)  # processes and threads; an agent with more is stopped
+    memory_mb: int = ranged(16384, least=0, most=16777216)  # address space of each process; 0: no limit
     file_mb: int = ranged(1024, least=1, most=16777216)  # each file; in the sandbox all files of a folder together
     sandbox: bool = False  # run the agent in a sandbox of bubblewrap, with no network but the endpoint
     readable: tuple[str, ...] = without_effect(())  # what a sandboxed agent reads besides the system's files

@@ -324,4 +324,6 @@ def test_the_caches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_text_larger_than_the_cache_is_encoded_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_module, "CACHED_BYTES", 1000)
     chat = ChatFormat(byte_tokenizer())
+    small = chat._cached("a")
     assert [len(chat.encode("x" * 5000)) for _ in range(2)] == [5000, 5000]
+    assert chat._cached("a") is small

@@ -34,7 +34,10 @@ def test_a_number_in_a_file(written: str, reward: float, outcome: int) -> None:
     assert (one.outcome, one.reward) == (outcome, reward)
 
 
-@pytest.mark.parametrize("made", ['os.mkfifo(os.environ["AGENT_OUTCOME"])', 'os.symlink("/dev/zero", sys.argv[1])', ""])
+@pytest.mark.parametrize(
+    "made",
+    ['os.mkfifo(os.environ["AGENT_OUTCOME"])', 'os.symlink("/dev/zero", sys.argv[1])', "os.mkdir(sys.argv[1])", ""],
+)
 def test_a_file_that_cannot_be_read_as_a_number(made: str) -> None:
     command = [*PYTHON, "-c", f"{HEAD}\n{ASK}{made}", "{outcome}"]
     (one,) = play(command, ok, outcome="file")

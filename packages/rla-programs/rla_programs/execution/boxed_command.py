@@ -33,7 +33,9 @@ _slots = itertools.count()
 
 
 class BoxedSession(Session):
-    """A command in a box. At its end, the files of the box's folder are in `folder`."""
+    """A command in a box. At its end, the files of the box's folder are in `folder`. `whole`: none is missing."""
+
+    whole = False
 
     def __init__(self, command: Sequence[str], *, mark: str, fds: Sequence[int], kept: IO[bytes], folder: Path) -> None:
         self._kept, self._folder = kept, folder
@@ -52,11 +54,13 @@ class BoxedSession(Session):
             await asyncio.to_thread(self._unpack)
 
     def _unpack(self) -> None:
-        """The supervisor has packed nothing if it was killed, and not everything if the files are too large."""
+        """The archive is empty if the supervisor was killed, and incomplete if the files are too many or too large."""
         self._kept.seek(0)
         with self._kept, contextlib.suppress(OSError, tarfile.TarError), tarfile.open(fileobj=self._kept) as files:
             for one in files:
-                if one.isreg() or one.isdir():
+                if one.name == supervisor.WHOLE:
+                    self.whole = True
+                elif one.isreg() or one.isdir() or one.islnk():
                     files.extract(one, self._folder, filter="data")
 
 

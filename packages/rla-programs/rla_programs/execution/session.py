@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from rla_programs.execution.records import Limits
 
 CHUNK, TAIL = 1 << 16, 2000  # bytes that are read at a time, and kept of the output
 PAUSE_S = 0.02  # between two chunks: a program that prints without end waits for its pipe
-LAST_S = 10.0  # for the supervisor to end everything; afterwards it is done here
-ROUNDS = 50  # kills of a program that starts processes while it is killed
+LAST_S = 10.0  # for the supervisor to end everything; after that, this process kills them
+ROUNDS, ROUND_S = 50, 0.2  # kills of a program that starts processes while it is killed; the longest pause between two
 
 
 def supervised(command: Sequence[str], limits: Limits | None) -> list[str]:
@@ -36,8 +37,11 @@ def settings(limits: Limits | None, **more: int | str) -> str:
 
 class Session:
     """A running program. `mark`: a text in its environment, by which its processes are found if it has killed its
-    supervisor. `ended` is done when its first process has ended. Used by one event loop.
+    supervisor. `ended` is done when its first process has ended. `whole`: its files are all there. Used by one event
+    loop.
     """
+
+    whole = True
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], mark: str, fds: Sequence[int] = ()) -> None:
         """`command` starts the supervisor. Raises OSError."""
@@ -60,7 +64,13 @@ class Session:
             os.close(theirs)
         self.pid = self._process.pid
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self._pidfd = os.pidfd_open(self.pid)
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:  # too many open files
+            self._process.kill()
+            self._process.wait()
+            os.close(self._out)
+            raise
         self._loop.add_reader(self._pidfd, self._notice_end)
         os.set_blocking(self._out, False)
         self._listen()
@@ -123,23 +133,28 @@ class Session:
 
     def members(self) -> Iterator[int]:
         """The live processes that it has started, those of its session, and others that still have its environment."""
-        running = self._process.returncode is None  # not reaped, so its number is still its own
-        started = set(supervisor.descendants(self.pid)[0]) if running else ()
+        # Its number may be another process's once it is reaped.
+        own = self.pid if self._process.returncode is None else -1
+        started = set(supervisor.descendants(own)[0]) if own > 0 else ()
         for pid, session in live_processes():
-            if pid in started or session == self.pid or self._mark in _environment(pid):
+            if pid in started or session == own or self._mark in _environment(pid):
                 yield pid
 
     def sweep(self) -> None:
         """Kill the members until there are none, and at last the supervisor, whose children they are until then. A
         zombie is not one: it has no environment and waits to be reaped.
         """
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             found = list(self.members())
             for pid in (set(found) - {self.pid}) or found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             if not found:
                 return
+            time.sleep(min(0.01 * number, ROUND_S))  # a process that frees much memory takes a while to end
+        if self._process.returncode is None:  # the others have new parents now, and members without its mark are lost
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def live_processes() -> Iterator[tuple[int, int]]:

@@ -2,8 +2,8 @@
 
     python -I -S supervisor.py SETTINGS COMMAND...    # SETTINGS: `Settings` as JSON
 
-In a box it is process 1. It becomes another user, forwards an address to a socket, and packs the command's folder in
-the end. Outside of a box, orphans become its children, in whatever session they are: so it counts and kills them all.
+In a box it is process 1. It becomes another user, forwards an address to a socket, and packs the command's folder at
+the end. Outside a box it adopts the orphans of every session, so it counts and kills them all.
 A script of the standard library, because it is bound into the box as a file.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import json
 import os
 import resource
@@ -47,9 +46,10 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16
 MOST_CONNECTIONS, QUEUE = 128, 1024  # at a time, and others that wait
 MOST_KEPT = 1 << 15  # files and folders
+WHOLE = ".."  # the name of the last entry of a tar file in which none is missing
 WATCH_S = 0.1  # between two counts of processes
 END_S = 30.0  # for everything to end; a process in the kernel may take longer
-SPARE = 16  # times its own tasks that a command may have with those of the same user
+SPARE = 16  # all tasks of its user may be this many times the command's limit
 CROWDED = signal.SIGUSR1  # the signal that ends this process after too many tasks
 HEARD = {signal.SIGCHLD, signal.SIGTERM}
 DUMPABLE_STATE, SUBREAPER = 4, 36  # prctl(2)
@@ -100,8 +100,9 @@ def descendants(pid: int) -> tuple[list[int], int]:
 
 
 def _limit(most: Settings, boxed: bool) -> None:
-    """Limit this process, which becomes the command. The kernel counts the tasks of a user, so in a box they are the
-    command's own; elsewhere others run, too, and this limit is a second one behind the count. It never holds root.
+    """Limit this process, which becomes the command. The kernel counts the tasks of a user: in a box those of the
+    command and two for each connection that is forwarded, elsewhere others, too, so that this limit is a second one
+    behind the count. The kernel does not apply it to root.
     """
     tasks = most["tasks"]
     if tasks and not boxed:
@@ -153,7 +154,7 @@ def _started(command: list[str], settings: Settings, boxed: bool) -> int:
     os._exit(127)
 
 
-def outlive_nobody() -> None:
+def end_with_reader() -> None:
     """End this process when nobody can read its output any more. The kernel's signal at a parent's death does not come
     from bubblewrap to another user.
     """
@@ -193,23 +194,32 @@ def end_all() -> None:
         signal.sigtimedwait({signal.SIGCHLD}, 0.01)
 
 
-def _pack(folder: str, kept: int) -> None:
-    """Write the files and folders in a folder to a tar file, without links and what cannot be read."""
-    with (
-        contextlib.suppress(OSError),
-        open(kept, "wb") as file,
-        tarfile.open(fileobj=file, mode="w", dereference=True) as tar,
-    ):
-        for path in itertools.islice(_paths(folder), MOST_KEPT):
-            tar.add(path, os.path.relpath(path, folder), recursive=False)
+def _pack(folder: str, kept: int, most: int) -> None:
+    """Write the files and folders in a folder to a tar file, except symbolic links and unreadable files. WHOLE is
+    missing if there are too many, or more than `most` bytes: holes count, because they are written.
+    """
+    with contextlib.suppress(OSError), open(kept, "wb") as file, tarfile.open(fileobj=file, mode="w") as tar:
+        size, number = 0, 0
+        for number, path in enumerate(_entries(folder), start=1):
+            with contextlib.suppress(OSError):
+                found = tar.gettarinfo(path, os.path.relpath(path, folder))
+                if found is None:  # a socket
+                    continue
+                size += found.size if found.isreg() else 0  # a further name of a file is a link to it
+                if size > most or number > MOST_KEPT:
+                    return
+                found.mtime = 0  # it may be a time that no file of this machine can have
+                if found.isreg():
+                    with open(path, "rb") as source:
+                        tar.addfile(found, source)
+                elif found.isdir() or found.islnk():
+                    tar.addfile(found)
+        tar.addfile(tarfile.TarInfo(WHOLE))
 
 
-def _paths(folder: str) -> Iterator[str]:
+def _entries(folder: str) -> Iterator[str]:
     for top, folders, files in os.walk(folder):
-        for path in (os.path.join(top, name) for name in (*folders, *files)):
-            plain = os.path.isdir(path) or os.path.isfile(path)
-            if plain and not os.path.islink(path) and os.access(path, os.R_OK):
-                yield path
+        yield from (os.path.join(top, name) for name in (*folders, *files))
 
 
 def main() -> None:
@@ -231,13 +241,13 @@ def main() -> None:
         with contextlib.suppress(OSError):  # for root: a command with a thousand processes leaves others no time
             os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     child = _started(command, settings, boxed)
-    threading.Thread(target=outlive_nobody, daemon=True).start()
+    threading.Thread(target=end_with_reader, daemon=True).start()
     if boxed:
         threading.Thread(target=accept_forever, args=(listening, settings["socket"]), daemon=True).start()
     status = status_of(child, 0 if boxed else settings["tasks"])
     end_all()
     if boxed:
-        _pack(settings["folder"], settings["kept"])
+        _pack(settings["folder"], settings["kept"], settings["file"])
     os._exit(128 + signal.SIGTERM if status is None else os.waitstatus_to_exitcode(status) & 0xFF)
 
 

@@ -248,6 +248,35 @@ raise SystemExit(5)
 
 
 @KINDS
+@pytest.mark.parametrize(
+    ("made", "whole"),
+    [
+        ("[os.link('first', str(number)) for number in range(30)]", True),  # 3 MB each, 90 MB if each were a copy
+        ("[open(str(number), 'w').truncate(3 << 20) for number in range(30)]", False),  # holes
+        ("[open(str(number), 'w').close() for number in range(40_000)]", False),
+        ("[os.symlink('nothing', str(number)) for number in range(40_000)]", False),
+        ("os.utime('first', ns=((2**62) * 2 - 1,) * 2)", True),
+        ("import socket; socket.socket(socket.AF_UNIX).bind('here')", True),
+    ],
+    ids=["links", "holes", "files", "symlinks", "time", "socket"],
+)
+def test_what_a_box_leaves_is_bounded(
+    made: str, whole: bool, kind: str, monkeypatch: pytest.MonkeyPatch, place: Path, echoing: list[socket.socket]
+) -> None:
+    source = f"import os; os.chdir(os.environ['HOME']); open('first', 'w').truncate(3 << 20); {made}"
+
+    async def main() -> bool:
+        session = await finished(boxed(a_box(kind, monkeypatch), source, place))
+        assert session.status() == 0, session.output()
+        return session.whole
+
+    assert run(main) == whole
+    sizes = {path.stat().st_ino: path.stat().st_size for path in (place / "work").rglob("*")}
+    assert sum(sizes.values()) <= LIMITS.file_mb << 20
+    assert not whole or (place / "work/first").stat().st_size == 3 << 20
+
+
+@KINDS
 def test_the_files_of_a_box_are_kept_when_it_is_killed(
     kind: str, monkeypatch: pytest.MonkeyPatch, place: Path, echoing: list[socket.socket]
 ) -> None:
