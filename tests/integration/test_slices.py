@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.integration.pipelines import contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
 
 pytestmark = pytest.mark.usefixtures("forked_python")
+OWN_PYTHON = sys.executable  # which that fixture replaces
 
 
 def parts_and_manifest(folder: Path) -> dict[str, str]:
@@ -149,7 +151,7 @@ def alive(pid: int) -> bool:
 def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(LARGER.replace("rollouts_per_task: 8", "rollouts_per_task: 64"))
     assert rla("rollout", "--run", "r")[0] == 0
-    call = ["rla", "rollout", "--run", "r", "--out", "w", "--workers", "2"]
+    call = [OWN_PYTHON, "-m", "rla", "rollout", "--run", "r", "--out", "w", "--workers", "2"]
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         before = made(tmp_path)
         process = subprocess.Popen(call, cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
