@@ -19,7 +19,7 @@ from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
 from rla.training.checkpoints import TrainingProgress
 from tests.integration.pipelines import PARAMS, forked, until
-from tests.unit.builders import configured
+from tests.unit.builders import configured, install
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
@@ -101,10 +101,7 @@ class Launcher:
 
 def test_a_launcher_of_another_package_trains(judged: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     (judged / "launcher_of_a_test.py").write_text(FARM)
-    (judged / "farm-1.0.dist-info").mkdir()
-    (judged / "farm-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
-    entry = "[rla.launchers]\nfarm = launcher_of_a_test:Launcher\n"
-    (judged / "farm-1.0.dist-info" / "entry_points.txt").write_text(entry)
+    install(judged, "farm", "1.0", "[rla.launchers]\nfarm = launcher_of_a_test:Launcher\n")
     monkeypatch.syspath_prepend(str(judged))
     for out, more in (("alone", ()), ("farm", ("--set", "launch.training=farm"))):
         said = call("train-policy", "--out", out, *more)

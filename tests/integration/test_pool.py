@@ -113,9 +113,9 @@ def test_killed_and_hanging_workers_change_nothing(calm: Path, folder: Path) -> 
         """
         found = workers(folder)
         others = [pid for pid in found[:-1] if pid not in done]
-        if len(found) < 4 or not struck(others[len(others) // 2], number):
+        if len(found) < 4 or not struck(chosen := others[len(others) // 2], number):
             return False
-        done.append(others[len(others) // 2])
+        done.append(chosen)
         return True
 
     with rollout(folder, *POOLED) as stage:

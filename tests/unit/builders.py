@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rla.config import Config
@@ -12,6 +13,14 @@ from rla.store.records import Judgement, Segment, Step, StepScore, Task, Traject
 def configured(*overrides: str, env: str = "alfworld") -> Config:
     """All defaults of an environment, with `key=value` overrides."""
     return load_config(None, [f"env.name={env}", *overrides])
+
+
+def install(site: Path, name: str, version: str, entry_points: str = "", *, metadata: str = "") -> None:
+    """The metadata of a package in `site`, as an installer leaves it. `metadata`: further lines."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}")
+    (info / "entry_points.txt").write_text(entry_points)
 
 
 def task(name: str = "t1", **changes: Any) -> Task:

@@ -20,7 +20,7 @@ from rla.pipeline import StageContext
 from rla.report.collect import seconds_of
 from rla.store.shards import Origin, write_shard
 from stages import STAGES
-from tests.unit.builders import configured, task
+from tests.unit.builders import configured, install, task
 from tests.unit.cli.test_cli import replace_stage
 
 RECORD = Path("r/timings/1-adapt-env.json")
@@ -101,18 +101,10 @@ def test_the_revision_is_that_of_the_source_and_the_projects_stands_beside_it(fo
 def test_the_versions_are_those_of_the_core_of_packages_and_of_what_those_require(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def install(name: str, version: str, *lines: str, entry: str = "") -> None:
-        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines])
-        )
-        (info / "entry_points.txt").write_text(entry)
-
     cup = ("Requires-Dist: dice-cup==2.0 ; extra == 'cup'", "Requires-Dist: dice-table", "Requires-Dist: rla")
-    install("dice", "1.5", *cup, entry="[rla.envs]\ndice = dice:Dice\n")
-    install("dice-cup", "2.0")
-    install("dice-alone", "3.0")
+    install(folder, "dice", "1.5", "[rla.envs]\ndice = dice:Dice\n", metadata="\n".join(cup))
+    install(folder, "dice-cup", "2.0")
+    install(folder, "dice-alone", "3.0")
     monkeypatch.syspath_prepend(str(folder))
     found = package_versions()
     assert (found["dice"], found["dice-cup"], found["rla"]) == ("1.5", "2.0", rla.__version__)

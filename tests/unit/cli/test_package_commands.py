@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla.cli.app import run
+from tests.unit.builders import install
 
 MODULE = '''
 from typing import Annotated
@@ -83,10 +84,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "dice_commands_of_a_test.py").write_text(MODULE)
-    info = tmp_path / "dice-1.5.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
-    (info / "entry_points.txt").write_text(ENTRIES)
+    install(tmp_path, "dice", "1.5", ENTRIES)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("dice_commands_of_a_test", None)

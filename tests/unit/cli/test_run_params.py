@@ -14,7 +14,7 @@ from rla.store.layout import resource
 from rla.store.manifest import write_run_config
 from rla.store.shards import write_shard
 from tests.browser.hostile_run import COUNTS, ORIGIN
-from tests.unit.builders import configured, score, task, trajectory
+from tests.unit.builders import configured, install, score, task, trajectory
 
 EXAMPLE = resource("examples/guess-number")
 ENV = "guess-number"
@@ -26,10 +26,7 @@ RUN = Path("other/run")
 def example(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example environment is installed: another one than that of the packaged small run."""
     site = tmp_path_factory.mktemp("site")
-    info = site / "guess_number-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guess-number\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(f"[rla.envs]\n{ENV} = guess_number:GuessNumber\n")
+    install(site, "guess-number", "0.1.0", f"[rla.envs]\n{ENV} = guess_number:GuessNumber\n")
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.syspath_prepend(str(site))
 

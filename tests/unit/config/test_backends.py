@@ -21,7 +21,7 @@ from rla.errors import UserError
 from rla.llm.base import Request
 from rla.llm.factory import free_memory, make_generator
 from rla.pipeline.plan import run_differences
-from tests.unit.builders import configured
+from tests.unit.builders import configured, install
 from tests.unit.training.builders import tiny_model
 
 MODULE = '''
@@ -91,10 +91,10 @@ class Bare:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package as an installer leaves it: a module, and its entry points in a folder beside it."""
     (tmp_path / "farm_of_a_test.py").write_text(MODULE)
-    info = tmp_path / "farm-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    install(
+        tmp_path,
+        "farm",
+        "1.0",
         "[rla.sections]\n"
         "harvest = farm_of_a_test:Harvest\n"
         "[rla.engines]\n"
@@ -102,7 +102,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "gone = no_such_module_of_a_test:Engines\n"
         "[rla.launchers]\n"
         "farm = farm_of_a_test:FarmLauncher\n"
-        "half = farm_of_a_test:Half\n"
+        "half = farm_of_a_test:Half\n",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield

@@ -14,6 +14,7 @@ from rla.cli.commands import listed
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.registry import Installed, environment, installed_environments, installed_list, params_of
 from rla.errors import UserError
+from tests.unit.builders import install
 
 MODULE = '''
 class Params:
@@ -53,17 +54,17 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package as an installer leaves it: a module, and its entry points in a folder beside it."""
     (tmp_path / "dice_of_a_test.py").write_text(MODULE)
     (tmp_path / "broken_of_a_test.py").write_text("raise RuntimeError('no dice in the house')\n")
-    info = tmp_path / "dice-1.5.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
-    (info / "entry_points.txt").write_text(
+    install(
+        tmp_path,
+        "dice",
+        "1.5",
         "[rla.envs]\n"
         "dice = dice_of_a_test:Judged\n"
         "bare = dice_of_a_test:Whole\n"
         "half = dice_of_a_test:Half\n"
         "gone = dice_of_a_test:Gone\n"
         "missing = no_such_module_of_a_test:Dice\n"
-        "raises = broken_of_a_test:Dice\n"
+        "raises = broken_of_a_test:Dice\n",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield

@@ -26,6 +26,7 @@ from rla.pipeline.plan import (
 )
 from rla.store.atomic import write_text
 from rla.store.layout import resource
+from tests.unit.builders import install
 
 OWN = sorted(set(pipelines()) - {"small"})
 
@@ -143,20 +144,15 @@ def test_what_cannot_begin_writes_nothing(pipeline: str, env: str | None, messag
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An installed package of two pipelines, and one that is broken. Gives the folder of the first."""
     site = tmp_path / "site"
-    info = site / "dice-1.5.dist-info"
     (site / "dice").mkdir(parents=True)
-    info.mkdir()
     for name in ("alfworld-qwen2.5-7b", "dice-tiny"):
         (site / f"dice/{name}.yaml").write_text("# Dice.\nenv: {name: dice}\n")
     (site / "dice/only-a-design.yaml").write_text("arms: {}\n")
     (site / "pipelines_of_a_test.py").write_text(
         f"from pathlib import Path\n\nDICE, FILE = Path({str(site / 'dice')!r}), 3\n"
     )
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
-    (info / "entry_points.txt").write_text(
-        "[rla.pipelines]\ndice = pipelines_of_a_test:DICE\n"
-        "file = pipelines_of_a_test:FILE\ngone = pipelines_of_a_test:GONE\n"
-    )
+    entries = ("dice = pipelines_of_a_test:DICE", "file = pipelines_of_a_test:FILE", "gone = pipelines_of_a_test:GONE")
+    install(site, "dice", "1.5", "\n".join(["[rla.pipelines]", *entries]))
     monkeypatch.syspath_prepend(str(site))
     yield site / "dice"
     sys.modules.pop("pipelines_of_a_test", None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla.cli.app import run
+from tests.unit.builders import install
 
 MODULE = """
 class Params:
@@ -37,10 +38,7 @@ class Half:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package as an installer leaves it: a module, and its entry points in a folder beside it."""
     (tmp_path / "dice_of_a_check.py").write_text(MODULE)
-    info = tmp_path / "dice-1.5.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.5\n")
-    (info / "entry_points.txt").write_text("[rla.envs]\ndice = dice_of_a_check:Dice\nhalf = dice_of_a_check:Half\n")
+    install(tmp_path, "dice", "1.5", "[rla.envs]\ndice = dice_of_a_check:Dice\nhalf = dice_of_a_check:Half\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("dice_of_a_check", None)
