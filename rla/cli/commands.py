@@ -315,8 +315,8 @@ def envs(
 ) -> None:
     """List the installed environments: name, package, and the optional protocols that each has.
 
-    With --check, a package plays one with random and hostile actions and names each part of the contract that is
-    broken. Exit code 0: nothing is broken. 1: something is. 2: it cannot be checked here.
+    With --check, play one with random and hostile actions and name each part of the contract that is broken, which
+    needs a package. Exit code 0: nothing is broken. 1: something is. 2: it cannot be checked here.
 
     Example: rla envs --check guess-number --episodes 8
     """

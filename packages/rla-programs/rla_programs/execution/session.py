@@ -152,7 +152,7 @@ class Session:
             if not found:
                 return
             time.sleep(min(0.01 * number, ROUND_S))  # a process that frees much memory takes a while to end
-        if self._process.returncode is None:  # the others have new parents now, and members without its mark are lost
+        if self._process.returncode is None:  # or `end` would wait for it forever, if the program has stopped it
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
