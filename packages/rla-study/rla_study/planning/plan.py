@@ -109,8 +109,8 @@ def stage_needs(
     episodes = tasks * config.rollout.rollouts_per_task
     units = tasks if by_task else episodes * episode_steps(config, guesses)
     rollout, scores = played(config, guesses, episodes), judged(config, guesses, units)
-    # An upper bound: the first iterations have fewer to replay, and `max_samples` may leave some out.
-    trained_on = judged(config, guesses, units * (1 + config.train_rm.replay))
+    sampled = min(units, config.train_rm.max_samples or units)
+    trained_on = judged(config, guesses, sampled * (1 + config.train_rm.replay))  # the first iterations replay fewer
     yield _inference_need("rollout", config, models.policy, machine, rollout)
     judging = config if config.judge.trains else replace(config, generator=replace(config.generator, backend="server"))
     if config.judge.enabled:

@@ -184,6 +184,20 @@ def test_a_reward_model_that_does_not_train_has_no_state_on_disk(off: str) -> No
     assert policy.state > 0 and (reward.state, reward.export) == (0, 0)
 
 
+def test_the_judge_trains_on_the_steps_that_are_drawn() -> None:
+    """8 tasks of 8 episodes with half of 20 steps are 640 steps, of which 64 train."""
+
+    def tokens(*more: str) -> float:
+        keys = ("rollout.tasks_per_iteration=8", "rollout.rollouts_per_task=8", "env.max_steps=20", *more)
+        models = Models(policy=TINY, reward=TINY)
+        needs = stage_needs(configured("adaptation.enabled=false", *keys), models, Machine(), GUESSES, by_task=False)
+        return next(one.tokens for one in needs if one.stage == "train-rm")
+
+    assert tokens("train_rm.max_samples=64") == pytest.approx(tokens() / 10)
+    assert tokens("train_rm.max_samples=64", "train_rm.replay=1") == pytest.approx(tokens() / 5)
+    assert tokens("train_rm.max_samples=9000") == tokens()
+
+
 def test_on_a_cpu_the_rate_is_that_of_a_cpu(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rla.processes.usable_cores", lambda: 4)
     assert rla(["plan-memory", "--params", str(resource("params.yaml")), "--gpus", "0"]) == 0
