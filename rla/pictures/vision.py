@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -89,9 +88,10 @@ class VisionFormat:
         width, height = png_size(png)
         if max(width, height) > MAX_ASPECT * min(width, height):
             raise ValueError(f"a picture of {width} x {height} pixels: one side is over {MAX_ASPECT} times the other")
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
         side = self.patch * self.merge
-        rows, columns = scaled_sides(height, width, side=side, least=self.least, most=self.most)
-        rows, columns = rows // side, columns // side
+        rows, columns = (pixels // side for pixels in smart_resize(height, width, side, self.least, self.most))
         if length not in (None, rows * columns):
             raise ValueError(f"a picture has {length} tokens, and {rows} x {columns} for this model")
         return rows, columns
@@ -100,19 +100,6 @@ class VisionFormat:
         """The ids of an image. Raises ValueError as `grid` does."""
         rows, columns = self.grid(png)
         return [self.opening, *[self.image] * (rows * columns), self.closing]
-
-
-def scaled_sides(height: int, width: int, *, side: int, least: int, most: int) -> tuple[int, int]:
-    """The size in pixels that an image is scaled to: transformers' `smart_resize`."""
-    rows, columns = round(height / side) * side, round(width / side) * side
-    if rows * columns > most:
-        shrink = math.sqrt(height * width / most)
-        rows = max(side, math.floor(height / shrink / side) * side)
-        columns = max(side, math.floor(width / shrink / side) * side)
-    elif rows * columns < least:
-        grow = math.sqrt(least / (height * width))
-        rows, columns = (math.ceil(length * grow / side) * side for length in (height, width))
-    return rows, columns
 
 
 def rope_positions(length: int, grids: Sequence[tuple[int, tuple[int, int]]]) -> tuple[Ints, int]:
