@@ -7,15 +7,14 @@ own.
 A forward pass needs pixel values and rotary positions in addition to token ids (`VisionCollator` for training,
 `VisionPasses` for sampling). Pixel values are made for one pass from the PNG files of its images and dropped after it;
 an image that several sequences of a pass show is encoded once. In training each text has the positions that it would
-have alone: a branch continues from its anchor. The images of a stage are stored once each in a ZIP file and read by
-digest (`StoredImages`).
+have alone: a branch continues from its anchor. The images of a stage are stored once each in a ZIP file, by digest.
 """
 
 from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -235,14 +234,14 @@ class VisionText:
 
 
 class VisionCollator:
-    """Makes the image inputs of training passes. `pngs` are the files by digest.
+    """Makes the image inputs of training passes. `png_of` reads the file with a digest.
 
     With `always`, a pass without images encodes a blank one, because ranks that hold shards of the vision encoder's
     weights have to gather them together.
     """
 
-    def __init__(self, vision: VisionFormat, pngs: Mapping[str, bytes], *, always: bool = False) -> None:
-        self.vision, self._pngs, self._always = vision, pngs, always
+    def __init__(self, vision: VisionFormat, png_of: Callable[[str], bytes], *, always: bool = False) -> None:
+        self.vision, self._png_of, self._always = vision, png_of, always
         self._maker = PixelMaker(vision)
 
     def inputs(self, texts: Sequence[VisionText], *, packed: bool, device: torch.device) -> VisionInputs:
@@ -255,12 +254,12 @@ class VisionCollator:
         order = []
         for number, (text, start) in enumerate(zip(texts, starts.tolist(), strict=True)):
             row = 0 if packed else number
-            grids = {one: self.vision.grid(self._pngs[one.digest], length=one.length) for one in text.images}
+            grids = {one: self.vision.grid(self._png_of(one.digest), length=one.length) for one in text.images}
             positions[:, row, start : start + text.length] = _rope_positions(text, grids)
             for one in text.images:
                 mask[row, start + one.start : start + one.start + one.length] = True
                 order.append(distinct.setdefault(one.digest, len(distinct)))
-        pngs = [self._pngs[digest] for digest in distinct] or ([self._blank] if self._always else [])
+        pngs = [*map(self._png_of, distinct)] or ([self._blank] if self._always else [])
         pixels, grid_sizes = self._maker.pixels(pngs) if pngs else (None, None)
         return VisionInputs(
             positions=torch.from_numpy(positions).to(device),
@@ -316,20 +315,3 @@ def write_images(file: Path, images: Iterable[tuple[str, bytes]]) -> None:
     with ZipFile(file, "w") as sink:
         for digest, png in images:
             sink.writestr(digest, png)
-
-
-class StoredImages(Mapping[str, bytes]):
-    """The PNG files written by `write_images`, by digest."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = ZipFile(file)
-        self.close = self._file.close
-
-    def __getitem__(self, digest: str) -> bytes:
-        return self._file.read(digest)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.namelist())
-
-    def __len__(self) -> int:
-        return len(self._file.namelist())

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.models.checkpoint import ADAPTER, MODEL, PARTS, REFERENCE, Checkpoint, verify_model
 from rla.models.load import hollow_model, load_model, loadable
-from rla.pictures.encoder import StoredImages, VisionCollator, has_vision_encoder, write_images
+from rla.pictures.encoder import VisionCollator, has_vision_encoder, write_images
 from rla.pictures.shard import stream_images
 from rla.pictures.vision import load_vision
 from rla.training.checkpoints import (
@@ -183,8 +184,8 @@ def _stored(
             if images is not None and stats.pictures:
                 write_images(pictures, stream_images(images, stats.pictures))
         stats = ranks.broadcast(stats)
-        pngs = held.enter_context(closing(StoredImages(pictures))) if images is not None and stats.pictures else None
-        yield held.enter_context(closing(StoredSequences(file, stats, images=pngs)))
+        png_of = held.enter_context(ZipFile(pictures)).read if images is not None and stats.pictures else None
+        yield held.enter_context(closing(StoredSequences(file, stats, png_of=png_of)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -252,7 +253,7 @@ def prepare(
         scorer=scorer,
         state=state,
         sequences=sequences,
-        vision=None if vision is None else VisionCollator(vision, sequences.images, always=ranks.sharded),
+        vision=None if vision is None else VisionCollator(vision, sequences.png_of, always=ranks.sharded),
         adapter=adapter,
     )
     if files is not None:

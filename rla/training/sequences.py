@@ -413,10 +413,10 @@ def _line(one: TrainingSequence) -> bytes:
 
 
 class StoredSequences(Sequence[TrainingSequence]):
-    """The sequences that `write_sequences` stored, by index. `images`: the PNG files of their pictures by digest."""
+    """The sequences that `write_sequences` stored, by index. `png_of` reads the picture with a digest."""
 
-    def __init__(self, file: Path, stats: SequenceStats, *, images: Mapping[str, bytes] | None = None) -> None:
-        self.stats, self.images = stats, images or {}
+    def __init__(self, file: Path, stats: SequenceStats, *, png_of: Callable[[str], bytes] | None = None) -> None:
+        self.stats, self.png_of = stats, png_of or dict[str, bytes]().__getitem__
         self._file = file.open("rb")
 
     def __len__(self) -> int:

@@ -98,7 +98,7 @@ def sft(
             load_state_weights(model, previous.state, WEIGHTS)
     vision = load_vision(previous.model)
     images = {image.digest: image.png for examples, _ in rounds for one in examples for image in one.images}
-    collator = None if vision is None else VisionCollator(vision, images)
+    collator = None if vision is None else VisionCollator(vision, images.__getitem__)
     trained = f"{previous.digest or previous.model}{'' if lora is None else f' {lora.adapter}'}"
     digest = hashlib.sha256(repr([trained, seed, [config for _, config in rounds]]).encode())
     for row in chain.from_iterable(rows):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
 from torch import Tensor
 
 from rla.models.load import load_model
-from rla.pictures.encoder import StoredImages, VisionCollator, write_images
+from rla.pictures.encoder import VisionCollator, write_images
 from rla.pictures.vision import PixelMaker, VisionFormat, load_vision, png_digest
 from rla.store.records import ImageSpan
 from rla.training.model import TokenScorer, collate
@@ -98,7 +99,7 @@ def scorer_of(kind: str) -> TokenScorer:
 
 
 def scored(scorer: TokenScorer, kind: str, chosen: Sequence[TrainingSequence], *, packed: bool) -> Tensor:
-    batch = collate(chosen, device=CPU, packed=packed, vision=VisionCollator(vision_of(kind), PNGS))
+    batch = collate(chosen, device=CPU, packed=packed, vision=VisionCollator(vision_of(kind), PNGS.__getitem__))
     logp, _ = scorer(batch)
     assert isinstance(logp, Tensor)
     return logp
@@ -157,7 +158,7 @@ def test_branches_are_what_each_would_be_alone(kind: str, packed: bool) -> None:
 def test_a_picture_that_many_sequences_show_is_looked_at_once() -> None:
     vision = vision_of("qwen3-vl")
     chosen = [sequence(vision, seed, [FILES[0], 3, FILES[1]]) for seed in range(5)]
-    inputs = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS)).vision
+    inputs = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS.__getitem__)).vision
     assert inputs is not None and inputs.grids is not None
     assert len(inputs.grids) == 2 and inputs.order == (0, 1) * 5
 
@@ -166,7 +167,7 @@ def test_a_blank_picture_for_other_ranks_changes_nothing_but_reaches_the_tower()
     vision, scorer = vision_of("qwen3-vl"), scorer_of("qwen3-vl")
     chosen = [sequence(vision, 3, [9])]
     plain = scored(scorer, "qwen3-vl", chosen, packed=True)
-    batch = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS, always=True))
+    batch = collate(chosen, device=CPU, packed=True, vision=VisionCollator(vision, PNGS.__getitem__, always=True))
     logp, _ = scorer(batch)
     assert torch.equal(logp, plain)
     logp.sum().backward()
@@ -179,10 +180,10 @@ def test_sequences_and_their_pictures_come_back_from_the_disk(tmp_path: Path) ->
     given = [*several(vision), branching(vision)]
     stats = write_sequences(tmp_path / "s.arrow", given, max_tokens=1000, budget=1000)
     write_images(tmp_path / "i.zip", ((digest, PNGS[digest]) for digest in stats.pictures))
-    images = StoredImages(tmp_path / "i.zip")
-    kept = StoredSequences(tmp_path / "s.arrow", stats, images=images)
-    assert list(kept) == given and set(stats.pictures) == set(PNGS) == set(images)
-    assert {digest: images[digest] for digest in images} == PNGS
+    with ZipFile(tmp_path / "i.zip") as images:
+        kept = StoredSequences(tmp_path / "s.arrow", stats, png_of=images.read)
+        assert list(kept) == given and set(stats.pictures) == set(PNGS) == set(images.namelist())
+        assert {digest: kept.png_of(digest) for digest in PNGS} == PNGS
 
 
 def test_what_is_cut_keeps_the_pictures_that_stand_before_it() -> None:

@@ -94,7 +94,9 @@ def sequences(rows: list[dict[str, Any]]) -> list[TrainingSequence]:
 
 def scored(scorer: TokenScorer, rows: list[dict[str, Any]], *, packed: bool) -> Tensor:
     pngs = {digest: png for row in rows for digest, png in row["pngs"].items()}
-    logp, _ = scorer(collate(sequences(rows), device=CPU, packed=packed, vision=VisionCollator(vision(), pngs)))
+    logp, _ = scorer(
+        collate(sequences(rows), device=CPU, packed=packed, vision=VisionCollator(vision(), pngs.__getitem__))
+    )
     assert isinstance(logp, Tensor)
     return logp
 
