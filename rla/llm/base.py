@@ -113,7 +113,6 @@ class Generator(Protocol):
         Call `check_request` first and return through `usable_completions`. An engine that cannot follow a trie of
         replies uses `restricted`.
         """
-        ...
 
     def release(self, session: str) -> None: ...
 

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from rla.config.sections import GeneratorConfig
 from rla.llm.base import Completion, FinishReason, Generator, Request, check_request, usable_completions
+from rla.llm.chat import ChatFormat
+from rla.models.checkpoint import verify_model
+from rla.models.load import load_model, load_tokenizer
+from rla.pictures.vision import load_vision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rla.llm.chat import ChatFormat
     from rla.llm.transformers_engine import TransformersGenerator
 
 
@@ -31,11 +34,9 @@ class OwnEngine(Protocol):
         self, config: GeneratorConfig, *, model: Path | str, chat: ChatFormat, seed: int, training: bool
     ) -> Generator:
         """As `make_generator`. The caller has not verified the weights."""
-        ...
 
     def free_memory(self, config: GeneratorConfig) -> None:
         """Called before training: engines that outlive a stage free their GPUs. Raises UserError."""
-        ...
 
 
 def make_generator(
@@ -46,10 +47,6 @@ def make_generator(
     `training` means that replies may train; a server that leaves out data that training needs is refused. Raises
     UserError if the model or the backend's package is missing. Must not be called in an event loop.
     """
-    from rla.llm.chat import ChatFormat
-    from rla.models.checkpoint import verify_model
-    from rla.models.load import load_tokenizer
-
     verify_model(model, weights=False)  # a remote engine verifies the weights that it reads
     tokenizer = load_tokenizer(model)
     if config.backend == "scripted":
@@ -79,8 +76,6 @@ def make_transformers(config: GeneratorConfig, model: Path | str, stop_ids: Coll
     import torch
 
     from rla.llm.transformers_engine import TransformersGenerator
-    from rla.models.load import load_model
-    from rla.pictures.vision import load_vision
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return TransformersGenerator(

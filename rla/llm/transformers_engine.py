@@ -13,25 +13,20 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 
 from rla.errors import UserError
 from rla.llm.base import Completion, FinishReason, Request, check_request, usable_completions
 from rla.llm.slots import IMPLEMENTATION, Ints, SlotCache, SlotTable, make_plan, slot_attention
 from rla.pictures.encoder import VisionPasses, VisionPrompt, has_vision_encoder, set_text_attention
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from transformers import PreTrainedModel
-
-    from rla.pictures.vision import VisionFormat
+from rla.pictures.vision import VisionFormat
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)

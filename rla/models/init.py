@@ -65,7 +65,6 @@ class OwnModel(Protocol):
 
     def fill_model(self, folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
         """Write an untrained model, its tokenizer and its other files to an empty folder. Raises UserError."""
-        ...
 
 
 def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:

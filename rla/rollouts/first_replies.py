@@ -14,22 +14,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from rla.config import Config
 from rla.config.sections import GuardName, JudgeConfig, PolicyConfig
 from rla.envs.protocols import Env, Judged, Probes
 from rla.envs.registry import environment
 from rla.errors import UserError
+from rla.llm.chat import ChatFormat
 from rla.models.init import UNKNOWN
 from rla.pipeline import StageContext
 from rla.store.layout import SPLITS, artifact
 from rla.store.manifest import is_complete
 from rla.store.records import Step, StepScore
 from rla.text import counted, one_line, open_thought, printable
-
-if TYPE_CHECKING:
-    from rla.llm.chat import ChatFormat
 
 EXCERPT = 200  # characters of the reply in an error
 SHOWN, LINES = 800, 12  # characters and lines of a text that is shown

@@ -37,7 +37,7 @@ from rla.llm.base import Generator, Request, UnusableReply, replies_to
 from rla.llm.chat import ChatFormat
 from rla.metrics.custom import joined_figures, told_figures
 from rla.models.checkpoint import model_folder
-from rla.models.load import tokenizer_fingerprint
+from rla.models.load import load_tokenizer, tokenizer_fingerprint
 from rla.pictures.prompts import shows_images
 from rla.pictures.shard import distinct_images, finish_images, image_rows, image_shard, without_pngs
 from rla.pictures.vision import PictureChat, VisionFormat, vision_for
@@ -362,7 +362,6 @@ def _load_rollouts(
 ) -> Rollouts:
     """The engine over the checkpoint `policy`, and all else that the episodes of the stage share. Raises UserError."""
     from rla.llm.factory import make_generator
-    from rla.models.load import load_tokenizer
 
     config, model = ctx.config, model_folder(policy)
     chosen = environment(config.env.name)

@@ -62,7 +62,6 @@ class Replier(Protocol):
 
         `session` names prompts that grow from each other. Ids of a prompt that are unknown are left empty.
         """
-        ...
 
     def release(self, session: str) -> None: ...
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from rla.config.training import TrainConfig
 from rla.errors import UserError
@@ -57,9 +58,6 @@ from rla.training.model import (
 from rla.training.packing import enable_packing
 from rla.training.sequences import StoredSequences, TrainingSequence, plan_updates, write_sequences
 from rla.training.shared import Compute, DeferredInterrupts, Ranks, Sharing, make_backend
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 Metrics = dict[str, Any]
 NO_SIGNAL = "no sample has an advantage: the checkpoint is carried over unchanged"

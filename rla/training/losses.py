@@ -41,15 +41,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
-    from rla.config.training import TrainConfig
-    from rla.training.sequences import TrainingSequence
+from rla.config.training import TrainConfig
+from rla.training.sequences import TrainingSequence
 
-Marks = dict[str, "Tensor"]
+Marks = dict[str, Tensor]
 MOST_LOG_RATIO = 20.0  # as verl bounds it: a ratio of 5e8 is a fault of the engine, and e^89 is infinite in fp32
 CORRECTION_CAP = 2.0  # as in the paper of truncated importance sampling
 Level = Literal["token", "reply", "segment"]

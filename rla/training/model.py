@@ -19,12 +19,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 
 from rla.config.training import TrainConfig
 from rla.errors import UserError
@@ -40,9 +41,6 @@ from rla.pictures.encoder import (
 )
 from rla.training.packing import Packing, enable_packing, pack
 from rla.training.sequences import TrainingSequence, grouped
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 VISION_LAYERS = r".*\bvisual\b.*"
 CHUNK_LOGITS = 2**25  # logits of one chunk: 128 MiB in fp32

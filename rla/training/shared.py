@@ -22,7 +22,7 @@ from datetime import timedelta
 from enum import StrEnum
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -34,9 +34,7 @@ from rla.errors import UserError
 from rla.plugins import need_package
 from rla.processes import flag, rank, world
 from rla.training.cost import return_freed_memory
-
-if TYPE_CHECKING:
-    from rla.training.model import TokenScorer
+from rla.training.model import TokenScorer
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=12)  # the other ranks wait while rank 0 reads shards and writes checkpoints

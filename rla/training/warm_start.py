@@ -28,6 +28,7 @@ from rla.llm.base import Completion, FinishReason
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import free_memory
 from rla.models.checkpoint import model_folder, verify_model
+from rla.models.load import load_tokenizer
 from rla.pictures.vision import PictureChat, PromptTokens, cache_keys, vision_for
 from rla.pipeline import StageContext
 from rla.plugins import need_package
@@ -67,8 +68,6 @@ def warm_start_model(
     if not (warm.enabled and (option == "policy" or (ctx.config.judge.enabled and ctx.config.judge.trains))):
         carry_over(open_to_train(model), out, metrics={"examples": 0}, record=marker, replace=ctx.overwrite)
         return
-    from rla.models.load import load_tokenizer
-
     folder, env = model_folder(model), environment(ctx.config.env.name)
     verify_model(folder)
     tokenizer = load_tokenizer(folder)
