@@ -96,9 +96,7 @@ class GuessNumber:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return course_of_one_phase(episodes, name="guessing")
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         """Harder: a range of up to twice the size. Easier: a hint, which is a range of half the size."""
         low, high, secret = (json.loads(task.payload)[name] for name in ("low", "high", "secret"))
         half = (high - low) // 4 * 2

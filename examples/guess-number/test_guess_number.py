@@ -29,7 +29,7 @@ def test_binary_search_wins() -> None:
 
 
 def test_a_hint_halves_the_range() -> None:
-    (edit, *_) = ENV.propose(TASK, direction="easier", critique="", seed=0, count=1)
+    (edit, *_) = ENV.propose(TASK, direction="easier", seed=0, count=1)
     child = ENV.apply(TASK, edit, root=TASK, taken=(), created=1)
     assert len(Game(child).commands) <= len(Game(TASK).commands) / 2 + 1
     assert (child.slot, child.parent_id) == (TASK.slot, TASK.task_id)

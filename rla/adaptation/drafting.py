@@ -210,7 +210,6 @@ class RulesDrafter:
         edits = self.editor.propose(
             choice.task,
             direction=choice.direction.value,
-            critique=said,
             focus=course.focus(choice.direction),
             seed=seed,
             count=count,

@@ -455,9 +455,7 @@ class Adapts(Protocol):
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         """Progress of its trajectories: rows of outcome, steps (observation and action) and final_observation."""
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         """Rule-based edits, as JSON texts; `focus`: the phase of the task's course that should change."""
 
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:

@@ -60,7 +60,7 @@ def test_changed_games() -> None:
     """As rules change them, and with an added object, which has an id of ours."""
     parent = builtin_tasks(TasksConfig(train_scenes=1, tasks_per_scene=1, size="tiny", kinds=("place",)), seed=3)[0]
     editor = Alfworld()
-    edits = editor.propose(parent, direction="harder", critique="", seed=0, count=1)
+    edits = editor.propose(parent, direction="harder", seed=0, count=1)
     problem = game_of(parent.payload).problem
     layout, kind = Layout.of(problem), problem.goal.object_type
     home = layout.names[layout.inside[layout.within_reach(kind)[0]]]

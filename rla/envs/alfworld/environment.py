@@ -160,9 +160,7 @@ class Alfworld:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return game_course(game_of(task.payload).problem.goal, episodes)
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         """Up to `count` edits drawn by rule, as JSON texts, best first (`propose_edits`)."""
         game, rng = game_of(task.payload), random.Random(seed)
         edits = propose_edits(game, direction=direction, rng=rng, count=count, focus=focus, keys=self._edits)

@@ -22,7 +22,7 @@ def adapted(pool: list[Task], roots: dict[str, Task], iteration: int) -> list[Ca
     found: list[Candidate] = []
     for choice in choose(pool, accuracies, config=AdaptationConfig(max_tasks=6), seed=iteration):
         direction = choice.direction.value
-        edits = editor.propose(choice.task, direction=direction, critique="", count=4, seed=iteration)
+        edits = editor.propose(choice.task, direction=direction, count=4, seed=iteration)
         found += asyncio.run(
             prove(
                 map(Proposal, edits),

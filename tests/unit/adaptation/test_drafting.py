@@ -136,7 +136,7 @@ def test_samples_are_asked_for_once_with_the_schema_of_the_scene() -> None:
     assert (request.samples, request.session, request.allowed) == (3, None, None)
     assert request.json_schema is not None
     jsonschema.Draft202012Validator.check_schema(dict(request.json_schema))
-    for edit in EDITOR.propose(TASK, direction="easier", critique="", seed=1, count=8):
+    for edit in EDITOR.propose(TASK, direction="easier", seed=1, count=8):
         jsonschema.validate(json.loads(edit), request.json_schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"remove": [{"object": "unicorn 1"}]}, request.json_schema)
@@ -268,7 +268,7 @@ def test_rules_draw_edits_of_the_phase_in_which_episodes_end() -> None:
     assert draft.critique.startswith("won 0 of 3, 2.0 steps on average; failures ended at: finding a ")
     assert "judged -1: it has been there (2 of 3)" in draft.critique
     drawn = {
-        focus: EDITOR.propose(TASK, direction="easier", critique="", focus=focus, seed=3, count=4)
+        focus: EDITOR.propose(TASK, direction="easier", focus=focus, seed=3, count=4)
         for focus in ("finding", "placing")
     }
     assert [proposal.edit for proposal in draft.proposals] == drawn["finding"] != drawn["placing"]

@@ -22,9 +22,7 @@ class Numbers:
 
     edit_fields = frozenset({"add", "take"})
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         sign = 1 if direction == "harder" else -1
         return [json.dumps({"add": sign * (seed + n)}) for n in range(count)]
 

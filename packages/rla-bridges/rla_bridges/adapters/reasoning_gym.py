@@ -138,9 +138,7 @@ class ReasoningGym:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return course_of_one_phase(episodes, name="answering")
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         return drawn_level_edits(task, direction=direction, seed=seed, count=count)
 
     def proposal_prompt(self) -> ProposalPrompt:

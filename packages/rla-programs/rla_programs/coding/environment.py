@@ -111,9 +111,7 @@ class Coding:
 
         return program_course(episodes)
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         from rla_programs.coding.editing import drawn_edits
 
         return drawn_edits(task, direction=direction, seed=seed, count=count)

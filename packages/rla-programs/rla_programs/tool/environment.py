@@ -148,9 +148,7 @@ class Tool:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return round_course(task, episodes)
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         return drawn_question_edits(task, direction=direction, seed=seed, count=count)
 
     def proposal_prompt(self) -> ProposalPrompt:

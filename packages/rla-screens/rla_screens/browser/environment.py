@@ -128,9 +128,7 @@ class BrowserPages:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return page_course(episodes)
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         return drawn_page_edits(task, direction=direction, seed=seed, count=count)
 
     def proposal_prompt(self) -> ProposalPrompt:

@@ -107,9 +107,7 @@ class Desktop:
     def course(self, task: Task, episodes: Sequence[Mapping[str, Any]]) -> Course:
         return desktop_course(episodes)
 
-    def propose(
-        self, task: Task, *, direction: str, critique: str, focus: str = "", seed: int, count: int
-    ) -> list[str]:
+    def propose(self, task: Task, *, direction: str, focus: str = "", seed: int, count: int) -> list[str]:
         return drawn_desktop_edits(task, direction=direction, seed=seed, count=count)
 
     def proposal_prompt(self) -> ProposalPrompt:

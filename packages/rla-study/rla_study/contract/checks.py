@@ -468,7 +468,7 @@ def _lost_words(subject: Subject, env: Env) -> Iterator[str]:
 
 def _proposals(subject: Subject, env: Adapts, task: Task) -> list[str]:
     """Edits of both directions."""
-    propose = partial(env.propose, task, critique="", seed=subject.seed, count=COUNT)
+    propose = partial(env.propose, task, seed=subject.seed, count=COUNT)
     return [edit for direction in Direction for edit in propose(direction=direction.value)]
 
 

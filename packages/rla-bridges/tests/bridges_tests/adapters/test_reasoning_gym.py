@@ -174,7 +174,7 @@ def test_a_family_without_answers_has_tasks_but_neither_demonstrations_nor_chang
 @pytest.mark.parametrize(("direction", "step"), [("harder", 1), ("easier", -1)])
 def test_proposed_edits_move_one_attribute_by_one_level(direction: str, step: int) -> None:
     parent = task("chain_sum", "env.own.level=1")
-    edits = [json.loads(edit) for edit in ENV.propose(parent, direction=direction, critique="", seed=4, count=4)]
+    edits = [json.loads(edit) for edit in ENV.propose(parent, direction=direction, seed=4, count=4)]
     assert {edit["attribute"] for edit in edits} == {"num_terms", "num_digits"} and len(edits) == 4
     for edit in edits:
         made = child(parent, edit)
@@ -186,11 +186,9 @@ def test_proposed_edits_move_one_attribute_by_one_level(direction: str, step: in
 
 
 def test_there_is_nothing_easier_than_the_lowest_level_and_nothing_harder_than_the_highest() -> None:
-    assert ENV.propose(task("chain_sum"), direction="easier", critique="", seed=0, count=4) == []
+    assert ENV.propose(task("chain_sum"), direction="easier", seed=0, count=4) == []
     highest = task("gcd", "env.own.level=99")
-    assert [
-        json.loads(edit)["attribute"] for edit in ENV.propose(highest, direction="harder", critique="", seed=0, count=9)
-    ] == []
+    assert [json.loads(edit)["attribute"] for edit in ENV.propose(highest, direction="harder", seed=0, count=9)] == []
 
 
 @pytest.mark.parametrize(

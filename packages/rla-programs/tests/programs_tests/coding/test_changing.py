@@ -61,7 +61,7 @@ def refused(task: Task, *programs: str, asked: bool = True) -> str:
 
 def test_rules_propose_relatives_that_are_proven_without_a_model() -> None:
     level = problem_of(EASY.payload).difficulty
-    edits = CODING.propose(EASY, direction="harder", critique="", seed=1, count=3)
+    edits = CODING.propose(EASY, direction="harder", seed=1, count=3)
     assert len(edits) == 3 == len(set(edits)) and {edit_kind(edit, CODING.edit_fields) for edit in edits} == {
         "relative"
     }
@@ -69,11 +69,11 @@ def test_rules_propose_relatives_that_are_proven_without_a_model() -> None:
     assert problem_of(made.payload).difficulty == level + 1 if level else False
     assert (made.parent_id, made.slot, made.depth, made.status) == (EASY.task_id, EASY.slot, 1, "pending")
     assert refused(made, asked=False) == ""
-    assert CODING.propose(PARENT, direction="harder", critique="", seed=1, count=3) == []
+    assert CODING.propose(PARENT, direction="harder", seed=1, count=3) == []
 
 
 def test_a_relative_has_to_be_one() -> None:
-    (edit,) = CODING.propose(EASY, direction="harder", critique="", seed=1, count=1)
+    (edit,) = CODING.propose(EASY, direction="harder", seed=1, count=1)
     fields = json.loads(edit)["relative"]
     for change in ({"template": "os_system"}, {"parameters": [999]}):
         with pytest.raises(RejectedEdit, match="no built-in problem"):

@@ -43,8 +43,8 @@ def rewrite(question: str = "What is 40 plus 10?", answer: str = "50") -> dict[s
 @pytest.mark.parametrize("task", [POWER, PRODUCT], ids=["own", "reasoning-gym"])
 def test_harder_is_one_attribute_one_level_up(task: Task) -> None:
     before = question_of(task).family
-    edits = TOOL.propose(task, direction="harder", critique="", seed=1, count=4)
-    assert len(edits) == 4 and edits == TOOL.propose(task, direction="harder", critique="", seed=1, count=4)
+    edits = TOOL.propose(task, direction="harder", seed=1, count=4)
+    assert len(edits) == 4 and edits == TOOL.propose(task, direction="harder", seed=1, count=4)
     for edit in edits:
         values = json.loads(edit)
         made = child(task, edit)
@@ -60,18 +60,18 @@ def test_harder_is_one_attribute_one_level_up(task: Task) -> None:
 
 
 def test_easier_goes_back() -> None:
-    (edit,) = TOOL.propose(POWER, direction="harder", critique="", seed=1, count=1)
+    (edit,) = TOOL.propose(POWER, direction="harder", seed=1, count=1)
     harder = child(POWER, edit)
-    (back,) = TOOL.propose(harder, direction="easier", critique="", seed=1, count=1)
+    (back,) = TOOL.propose(harder, direction="easier", seed=1, count=1)
     easier = question_of(child(harder, back)).family
     assert easier is not None and set(easier["levels"].values()) == {0}
-    assert TOOL.propose(POWER, direction="easier", critique="", seed=1, count=1) == []
+    assert TOOL.propose(POWER, direction="easier", seed=1, count=1) == []
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_changed_question_stays_on_its_side(held_out: bool) -> None:
     for task in drawn("arithmetic", "counting", count=6, held_out=held_out):
-        for edit in TOOL.propose(task, direction="harder", critique="", seed=2, count=2):
+        for edit in TOOL.propose(task, direction="harder", seed=2, count=2):
             assert is_held_out(TOOL.likeness(child(task, edit))) is held_out
 
 
@@ -92,13 +92,13 @@ def test_edits_of_a_family_that_are_refused(edit: Any, reason: str) -> None:
 
 
 def test_a_question_that_is_there_already_is_refused() -> None:
-    (edit,) = TOOL.propose(POWER, direction="harder", critique="", seed=1, count=1)
+    (edit,) = TOOL.propose(POWER, direction="harder", seed=1, count=1)
     with pytest.raises(RejectedEdit, match="such a question already"):
         child(POWER, edit, taken=frozenset({TOOL.likeness(child(POWER, edit))}))
 
 
 def test_an_imported_question_is_rewritten_and_has_no_levels() -> None:
-    assert TOOL.propose(IMPORTED, direction="harder", critique="", seed=1, count=3) == []
+    assert TOOL.propose(IMPORTED, direction="harder", seed=1, count=3) == []
     made = child(IMPORTED, rewrite())
     asked = question_of(made)
     assert (asked.text, asked.answer, asked.check, asked.source) == ("What is 40 plus 10?", "50", "number", "aime")
@@ -198,7 +198,7 @@ def test_a_wrong_claim_is_refused_however_well_the_programs_agree() -> None:
 
 
 def test_without_a_model_a_rewrite_is_unproven_and_a_level_needs_none() -> None:
-    (edit,) = TOOL.propose(POWER, direction="harder", critique="", seed=1, count=1)
+    (edit,) = TOOL.propose(POWER, direction="harder", seed=1, count=1)
     assert refused(asked=False) == NOBODY
     assert refused(asked=False, task=child(POWER, edit)) == ""
 

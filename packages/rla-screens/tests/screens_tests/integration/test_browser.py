@@ -223,7 +223,7 @@ def test_a_label_shows_what_an_episode_shows_after_an_action_that_is_none(
 
 def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: BrowserPages, tasks: list[Task]) -> None:
     task = of_kind(tasks, "click-tab-2-hard")
-    easier = [json.loads(edit) for edit in env.propose(task, direction="easier", critique="", seed=1, count=8)]
+    easier = [json.loads(edit) for edit in env.propose(task, direction="easier", seed=1, count=8)]
     assert [edit["page"] for edit in easier[:3]] == ["click-tab-2-medium", "click-tab-2-easy", "click-tab"]
     hinted = next(edit for edit in easier if edit["hint"].startswith(START))
     child = env.apply(task, json.dumps(hinted), root=task, taken=set(), created=1)
@@ -236,7 +236,7 @@ def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: Brows
 def test_a_parameter_of_a_page_makes_it_harder_and_is_set_back_for_the_next_episode(
     env: BrowserPages, config: Config, colors: Task
 ) -> None:
-    (first, *_), scene = env.propose(colors, direction="harder", critique="", seed=1, count=1), scene_of(colors)
+    (first, *_), scene = env.propose(colors, direction="harder", seed=1, count=1), scene_of(colors)
     edit = {"page": "click-color", "seed": scene.seed, "hint": "", "parameters": {"MAX_COLORS": 6}}
     assert json.loads(first) == edit
 
@@ -256,7 +256,7 @@ def test_a_parameter_of_a_page_makes_it_harder_and_is_set_back_for_the_next_epis
         return text
 
     assert in_pool(begun).count(" item ") == 6
-    easier = [json.loads(one) for one in env.propose(child, direction="easier", critique="", seed=1, count=3)]
+    easier = [json.loads(one) for one in env.propose(child, direction="easier", seed=1, count=3)]
     assert [one["parameters"]["MAX_COLORS"] for one in easier] == [4, 4, 3]
 
 
