@@ -20,7 +20,7 @@ from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import Labelled, Labels, LabelsSeen, SeenStep, prefetched
 from rla.envs.registry import environment
 from rla.pipeline import StageContext
-from rla.store.reading import listed_parts, read_nested, tasks_by_id
+from rla.store.reading import listed_parts, read_part, tasks_by_id
 from rla.store.records import StopReason, Task
 
 LABELS = {
@@ -89,7 +89,7 @@ def labels_in(
 def _played_episodes(trajectories: Path) -> Iterator[PlayedEpisode]:
     """The episodes of a shard that have steps, without broken ones."""
     for path, entry in listed_parts(trajectories, "trajectories").items():
-        for row in read_nested(path, COLUMNS, kind="trajectories", entry=entry):
+        for row in read_part(path, COLUMNS, kind="trajectories", entry=entry).to_pylist():
             if not row["steps"] or row["stop_reason"] == StopReason.ENV_ERROR:
                 continue
             steps, calls = row["steps"], row.get("calls")

@@ -47,7 +47,7 @@ from rla.rollouts.first_replies import FirstReplies
 from rla.seeds import derive
 from rla.store.atomic import WHOLE, Slice
 from rla.store.manifest import Origin, digest
-from rla.store.reading import group_of, read_nested, read_part, shard_parts
+from rla.store.reading import group_of, read_part, shard_parts
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
 from rla.store.shards import ShardWriter, Tell
 
@@ -319,7 +319,7 @@ def play_shard(
         [index for index in own if index < len(tasks)],
         [index for index in own if index < len(tasks) and tasks[index].status == Status.ACTIVE],
         [index for index in own if index >= len(tasks)],
-        lambda index: is_mixed(read_nested(writer.part(index), ["outcome", "stop_reason"])),
+        lambda index: is_mixed(read_part(writer.part(index), ["outcome", "stop_reason"]).to_pylist()),
     )
 
     def left_of_rounds() -> Iterator[list[int]]:
@@ -402,7 +402,7 @@ def _refuse_failed(ctx: StageContext, writer: TrajectoryWriter, counts: Mapping[
         raise
     if not counts["context_stops"]:
         return
-    rows = (row for part in parts for row in read_nested(part, ["stop_reason", "steps.list.element.valid"]))
+    rows = (row for part in parts for row in read_part(part, ["stop_reason", "steps.list.element.valid"]).to_pylist())
     unbegun = sum(row["stop_reason"] == StopReason.CONTEXT and not row["steps"] for row in rows)
     if unbegun > share * episodes:
         raise UserError(
@@ -447,8 +447,9 @@ def trajectory_counts(parts: Sequence[Path]) -> dict[str, int]:
     """Counts over trajectory parts, including parts of an interrupted call."""
     names = ("episodes", "won", "steps", "invalid_actions", "truncated", "context_stops", "env_errors")
     counts = dict.fromkeys(names, 0)
+    columns = ["stop_reason", "steps.list.element.valid", "steps.list.element.truncated"]
     for part in parts:
-        for row in read_nested(part, ["stop_reason", "steps.list.element.valid", "steps.list.element.truncated"]):
+        for row in read_part(part, columns).to_pylist():
             counts["episodes"] += 1
             counts["won"] += row["stop_reason"] == StopReason.WON
             counts["context_stops"] += row["stop_reason"] == StopReason.CONTEXT

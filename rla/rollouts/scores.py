@@ -38,7 +38,7 @@ from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.first_replies import FirstReplies
 from rla.rollouts.play import run_groups
 from rla.seeds import derive
-from rla.store.reading import Entry, listed_parts, part_rows, read_nested, shard_parts, tasks_by_id
+from rla.store.reading import Entry, listed_parts, part_rows, read_part, shard_parts, tasks_by_id
 from rla.store.records import Judgement, StepScore, StopReason, Task, columns
 from rla.store.shards import ShardWriter
 from rla.text import after_thinking
@@ -279,7 +279,7 @@ def played_tasks(trajectories: Path, only: frozenset[str] | None = None) -> list
     parts: dict[str, dict[Path, Entry]] = {}
     steps: dict[str, int] = {}
     for path, entry in listed_parts(trajectories, "trajectories").items():
-        for row in read_nested(path, PLAYED, kind="trajectories", entry=entry):
+        for row in read_part(path, PLAYED, kind="trajectories", entry=entry).to_pylist():
             if row["steps"] and (only is None or row["trajectory_id"] in only):
                 name = row["task_id"]
                 steps[name] = steps.get(name, 0) + len(row["steps"])
@@ -383,7 +383,7 @@ def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> No
     judge, limit = ctx.config.judge, ctx.config.rollout.max_failed_share
     counts = dict.fromkeys(("steps", "skipped", "judgements", "unparsable", "truncated"), 0)
     for part in writer.parts():
-        for row in read_nested(part, ["judgements.list.element.score", "judgements.list.element.truncated"]):
+        for row in read_part(part, ["judgements.list.element.score", "judgements.list.element.truncated"]).to_pylist():
             counts["steps"] += 1
             counts["skipped"] += not row["judgements"]
             counts["judgements"] += len(row["judgements"])
@@ -406,7 +406,7 @@ def finish_scores(ctx: StageContext, writer: ShardWriter, rm: Path | None) -> No
             check_failures(writer.folder, whole[FAILED], whole["steps"] * judge.votes, limit, of=of)
         except UserError:
             for part in shard_parts(writer.folder):
-                rows = read_nested(part, ["judgements.list.element.truncated"])
+                rows = read_part(part, ["judgements.list.element.truncated"]).to_pylist()
                 if any(len(row["judgements"]) < judge.votes for row in rows):
                     writer.discard(part)
             raise

@@ -250,13 +250,6 @@ def read_rows(folder: Path, kind: str, columns: Sequence[str] | None = None) -> 
     return cast("list[dict[str, Any]]", read_table(folder, kind, columns).to_pylist())
 
 
-def read_nested(
-    path: Path, columns: Sequence[str], *, kind: str | None = None, entry: Entry | None = None
-) -> list[dict[str, Any]]:
-    """`read_part` as plain dictionaries."""
-    return cast("list[dict[str, Any]]", read_part(path, columns, kind=kind, entry=entry).to_pylist())
-
-
 def stream_rows(
     folder: Path, kind: str, columns: Sequence[str], *, keys: Collection[Any] | None = None
 ) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rla.errors import UserError
-from rla.store.reading import part_rows, read_manifest, read_nested, read_part, stream_rows
+from rla.store.reading import part_rows, read_manifest, read_part, stream_rows
 from rla.store.shards import ShardWriter
 from tests.unit.store.shard_damage import OTHER, OURS, contents_of, grow, names_of, rows_of
 
@@ -42,7 +42,7 @@ def test_a_stream_ends_where_another_shard_takes_the_place(tmp_path: Path) -> No
         list(stream)
 
 
-@pytest.mark.parametrize("read", [read_part, read_nested, lambda *given, **entry: list(part_rows(*given, **entry))])
+@pytest.mark.parametrize("read", [read_part, lambda *given, **entry: list(part_rows(*given, **entry))])
 @pytest.mark.parametrize("change", [lambda folder: grow(folder, OURS, overwrite=True), lambda folder: None])
 def test_a_part_is_the_one_of_the_manifest_that_was_read(
     tmp_path: Path, read: Callable[..., Any], change: Callable[[Path], object]

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from rla.config import Config
 from rla.envs.registry import environment
 from rla.metrics.success import READ, EvaluatedEpisode, evaluated_episode
-from rla.store.reading import listed_parts, read_nested
+from rla.store.reading import listed_parts, read_part
 from rla.store.records import Task
 from rla_programs.answering.at_k import Answered, Estimator, figures_at_k
 
@@ -78,7 +78,7 @@ def voted_episodes(trajectories: Path, class_of: ClassOf | None) -> Iterator[Vot
     """The episodes of a complete trajectory shard."""
     columns = [*READ, *SAID] if class_of else READ
     for path, entry in listed_parts(trajectories, "trajectories").items():
-        for row in read_nested(path, columns, kind="trajectories", entry=entry):
+        for row in read_part(path, columns, kind="trajectories", entry=entry).to_pylist():
             yield evaluated_episode(row), class_of(_said_in_row(row)) if class_of and row["steps"] else None
 
 

@@ -13,7 +13,7 @@ from rla.errors import UserError
 from rla.pipeline import StageContext
 from rla.pipeline.origins import check_failures, run_async
 from rla.rollouts.play import run_groups
-from rla.store.reading import read_nested
+from rla.store.reading import read_part
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
 from rla_programs.collecting.conversations import Conversation
@@ -132,7 +132,7 @@ def choose_conversations(
 
 def _conversation_counts(parts: Sequence[Path]) -> dict[str, int]:
     """Counts over all parts, including those of an interrupted call."""
-    rows = [row for part in parts for row in read_nested(part, ["outcome", "messages.list.element.role"])]
+    rows = [row for part in parts for row in read_part(part, ["outcome", "messages.list.element.role"]).to_pylist()]
     return {
         "conversations": len(rows),
         "won": sum(row["outcome"] == 1 for row in rows),

@@ -26,7 +26,7 @@ from rla.plugins import need_package
 from rla.report.episodes import Played, played_in, played_iterations, shown_episodes
 from rla.store.atomic import refuse_others, remove_file, write_atomic, write_json
 from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json
-from rla.store.reading import read_nested, shard_parts
+from rla.store.reading import read_part, shard_parts
 from rla.store.records import content_id
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 from rla_study.whole_folder import whole_folder
@@ -182,7 +182,7 @@ def token_counts(parts: Sequence[Path]) -> dict[str, TokenCounts]:
     """Token counts by trajectory_id."""
     found = {}
     for part in parts:
-        for row in read_nested(part, ["trajectory_id", "segments.list.element.sampled"], kind="trajectories"):
+        for row in read_part(part, ["trajectory_id", "segments.list.element.sampled"], kind="trajectories").to_pylist():
             sampled = [segment["sampled"] for segment in row["segments"]]
             own, all_ = sum(map(sum, sampled)), sum(map(len, sampled))
             found[row["trajectory_id"]] = TokenCounts(sampled=own, read=all_ - own)
