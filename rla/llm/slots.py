@@ -307,10 +307,6 @@ class SlotCache(Cache):
         value.flatten(0, 1).index_copy_(0, self.plan.cells, value_states[0].transpose(0, 1))
         return key, value
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions are passed explicitly; a model that asks gets "none so far"."""
-        return 0
-
     def copy(self, *, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one slot to another."""
         self.store[:, :, target, :length] = self.store[:, :, source, :length]
