@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,4 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> None:
     """A small new model with a tokenizer of the environment's texts."""
     found = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
-    init_model(
-        folder,
-        texts=found.texts,
-        phrases=found.phrases,
-        written=found.written,
-        exact=found.exact,
-        config=ctx.config.model,
-        seed=seed,
-    )
+    init_model(folder, **asdict(found), config=ctx.config.model, seed=seed)

@@ -62,7 +62,8 @@ class LineProgress:
         made = self.done - self.resumed
         rate = made / max(now - self.started, 1e-9)
         left = f", {duration((self.total - self.done) / rate)} left" if made >= FEW else ""
-        line = f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{_shown_fields(fields)}"
+        shown = (f", {key} {one:.3g}" if isinstance(one, float) else f", {key} {one}" for key, one in fields.items())
+        line = f"{self.description} {self.done}/{self.total}, {_rate_text(rate)}{left}{''.join(shown)}"
         if self.terminal:
             self._write(f"{CLEAR}{line[: shutil.get_terminal_size().columns - 1]}\r")  # messages begin their own line
         else:
@@ -88,12 +89,6 @@ class LineProgress:
 def _rate_text(rate: float) -> str:
     """`2.5/s`, or `40 s each` if a step takes longer than ten seconds."""
     return f"{1 / rate:.0f} s each" if 0 < rate < 0.1 else f"{rate:.1f}/s"
-
-
-def _shown_fields(fields: dict[str, Any]) -> str:
-    """`, name value` for each field, floats to three digits."""
-    texts = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in fields.items())
-    return "".join(f", {text}" for text in texts)
 
 
 def make_progress(stream: TextIO | None = None, *, place: str = "", brief: bool = False) -> LineProgress:

@@ -135,17 +135,6 @@ def _play(make: Maker, connection: socket.socket) -> None:
         environment.close()
 
 
-def _imported(message: PoolMessage) -> Maker:
-    """The function that creates environments. Raises UserError if the environment is missing or cannot be forked."""
-    sys.path[:] = message["sys_path"]
-    module, _, function = message["target"].partition(":")
-    make: Maker = getattr(import_module(module), function)(message["argument"])
-    for name in FORBIDDEN:
-        if name in sys.modules:
-            raise UserError(f"{message['target']} imports {name}, which no fork can use; set pool.mode: never")
-    return make
-
-
 def _fork_workers(control: socket.socket) -> socket.socket | None:
     """Fork a worker for each socket that arrives. Returns its socket in a worker, and None in the server at the end."""
     own, children = os.getpid(), set[int]()
@@ -189,8 +178,12 @@ def main(arguments: list[str]) -> int:
         message = _receive(stream)
     if message is None:
         return 0
+    sys.path[:] = message["sys_path"]
+    module, _, function = message["target"].partition(":")
     try:
-        make = _imported(message)
+        make: Maker = getattr(import_module(module), function)(message["argument"])
+        if name := next(filter(sys.modules.__contains__, FORBIDDEN), ""):
+            raise UserError(f"{message['target']} imports {name}, which no fork can use; set pool.mode: never")
     except UserError as error:
         _send(control, {"refused": str(error)})
         return 0

@@ -133,8 +133,12 @@ def prune_run(run: Path, config: Config, *, plan: Path = PLAN, dry_run: bool = F
             there = tuple(part for part in parts if (checkpoint / part).exists())
             if there and (checkpoint / RECORD).is_file():
                 found.append(Removal(checkpoint=checkpoint, parts=there, freed=_size(checkpoint, there)))
-                if not dry_run:
-                    _prune(checkpoint, parts)
+                if dry_run:
+                    continue
+                gone = pruned_parts(checkpoint).union(parts)  # marked before the first folder goes
+                write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
+                for part in there:
+                    remove_folder(checkpoint / part)
     return found
 
 
@@ -142,15 +146,6 @@ def _size(checkpoint: Path, parts: tuple[str, ...]) -> int:
     """The disk space of the parts. A file with several links (unchanged weights) counts in equal shares."""
     files = (path.lstat() for part in parts for path in (checkpoint / part).rglob("*") if not path.is_dir())
     return sum(file.st_size // file.st_nlink for file in files)
-
-
-def _prune(checkpoint: Path, parts: tuple[str, ...]) -> None:
-    """Mark the parts as pruned, then remove their folders."""
-    gone = pruned_parts(checkpoint).union(parts)
-    write_json(checkpoint / PRUNED, {"parts": [part for part in PARTS if part in gone]})
-    for part in parts:
-        if (checkpoint / part).exists():
-            remove_folder(checkpoint / part)
 
 
 def planned_evaluations(plan: Path, run: Path) -> set[int]:

@@ -357,7 +357,7 @@ def _run_updates(
                     f"updates {', '.join(skipped)}: the gradient is not finite, more than {MAX_SKIPPED} times; "
                     "lower lr, or look at the advantages"
                 )
-            if interrupts.on_any_rank():
+            if any(stage.compute.ranks.gather(interrupts.asked)):
                 progress.save(stage.state, history, now=True)
                 raise KeyboardInterrupt
             if len(history) < len(plan):

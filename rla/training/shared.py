@@ -400,10 +400,6 @@ class DeferredInterrupts:
         for number, before in self._before.items():
             signal.signal(number, before)
 
-    def on_any_rank(self) -> bool:
-        """Whether any rank was interrupted. A collective call of all ranks."""
-        return any(self._ranks.gather(self.asked))
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked and time.monotonic() - self._since > REPEATED:
             signal.default_int_handler(number, frame)

@@ -151,7 +151,12 @@ def apply_edit(game: Game, edit: Edit) -> Game:
     child = replace(game, problem=changed, sentence=sentence)
     if hint is Hint.NONE:
         return child
-    places = _plan_places(child) if "where" in hint.parts else []
+    places = []  # from which a plan takes the objects that the goal needs
+    if "where" in hint.parts:
+        plan, take = solve(FastGame(child)) or [], f"take {goal.item} "
+        places = [command.rpartition(" from ")[2] for command in plan if command.startswith(take)][: goal.needed]
+        if not places:
+            raise InvalidEdit("no plan reaches the goal, so there is no place to hint at")
     return replace(child, sentence=f"{sentence} {goal.hint_text(hint, places=places)}")
 
 
@@ -194,15 +199,6 @@ def _add_objects(
             facts.append(fact)
     for identifier in new:
         facts += object_facts(identifier, kind, receptacle=home[0], location=home[1])
-
-
-def _plan_places(game: Game) -> list[str]:
-    """The places from which a plan takes the objects that the goal needs."""
-    goal, plan = game.problem.goal, solve(FastGame(game)) or []
-    places = [command.rpartition(" from ")[2] for command in plan if command.startswith(f"take {goal.item} ")]
-    if not places:
-        raise InvalidEdit("no plan reaches the goal, so there is no place to hint at")
-    return places[: goal.needed]
 
 
 def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collection[str] = ()) -> int:

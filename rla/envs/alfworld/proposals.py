@@ -18,7 +18,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -328,7 +328,10 @@ def propose_edits(
     first, rules = _RULES.get((asked, focus), ()) if focus else (), _RULES[asked, ""]
     halves = [(first, (count + 1) // 2, False), (rules, count, True)] if first else [(rules, count, False)]
     for drawn_by, most, other in halves:
-        for edit in _draws(view, drawn_by, rng, tries=_TRIES_PER_EDIT * count // len(halves)):
+        for _ in range(_TRIES_PER_EDIT * count // len(halves)):
+            edit = rng.choice(drawn_by)(view, rng)
+            if edit is None:
+                continue
             if len(found) == most:
                 break
             text = json.dumps(edit, sort_keys=True)
@@ -346,9 +349,3 @@ def propose_edits(
                 scene = not edit.keys().isdisjoint({"move", "add", "remove"})
                 found[text] = _Rank(told != 0, not view.usual(edit), not kept, scene, other, after), edit
     return [edit for _, edit in sorted(found.values(), key=itemgetter(0))]
-
-
-def _draws(view: View, rules: tuple[_Rule, ...], rng: random.Random, *, tries: int) -> Iterator[Edit]:
-    for _ in range(tries):
-        if edit := rng.choice(rules)(view, rng):
-            yield edit
