@@ -44,7 +44,7 @@ def _evaluate_split(ctx: StageContext, *, probed: bool) -> dict[str, Any]:
     played = [f"policy.{field.name}" for field in fields(ctx.config.policy) if field.name != "temperature"]
     sections = [name for name in ctx.spec.sections if name not in ("judge", "policy")] + played
     folder, made_from = ctx.path("out"), origin(ctx, [tasks_folder, policy], sections=sections)
-    writer = TrajectoryWriter.of_stage(ctx, folder, made_from, part=slice_of(ctx))
+    writer = TrajectoryWriter(ctx, folder, made_from, part=slice_of(ctx))
     if not (writer.complete or made_by_workers(ctx, writer)):
         own = replace(ctx, config=evaluating(ctx.config))
         play_shard(own, writer, tasks[:wanted], policy, count=count, iteration=0, training=False)

@@ -19,7 +19,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     candidates = ctx.path("candidates")
     tasks, reserve = chosen_tasks(ctx, read_tasks(pool), read_candidates(candidates))
     folder = ctx.path("out")
-    writer = TrajectoryWriter.of_stage(ctx, folder, origin(ctx, [pool, policy, candidates]), part=slice_of(ctx))
+    writer = TrajectoryWriter(ctx, folder, origin(ctx, [pool, policy, candidates]), part=slice_of(ctx))
     if not (writer.complete or made_by_workers(ctx, writer)):
         count = ctx.config.rollout.rollouts_per_task
         play_shard(ctx, writer, tasks, policy, count=count, iteration=ctx.iteration, reserve=reserve)

@@ -146,7 +146,7 @@ def _frozen_probe(ctx: StageContext, chosen: Demonstrates) -> Path:
     made_from = origin(always, [tasks_folder], sections=SECTIONS)
     labels = folder.with_name(PROBE_LABELS)
     with lock_outputs([folder], wait=True):  # the evaluation of another iteration may be making it
-        writer = TrajectoryWriter.of_stage(ctx, folder, made_from)
+        writer = TrajectoryWriter(ctx, folder, made_from)
         if not writer.complete:
             tasks = sorted(read_tasks(tasks_folder), key=lambda task: task.task_id)
             count = min(ctx.config.evaluation.probe_tasks, len(tasks))

@@ -49,7 +49,7 @@ from rla.store.atomic import WHOLE, Slice
 from rla.store.manifest import Origin, digest
 from rla.store.reading import group_of, read_part, shard_parts
 from rla.store.records import Status, Step, StopReason, Task, Trajectory, content_id
-from rla.store.shards import ShardWriter, Tell
+from rla.store.shards import ShardWriter
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -240,28 +240,15 @@ async def run_groups(
 
 
 class TrajectoryWriter(ShardWriter):
-    """Writes a trajectory shard and, if it is `pictured`, the shard of its pictures: each part of them before the part
-    of the trajectories that names them.
+    """Writes a trajectory shard and, if the environment shows models pictures, the shard of those: each part of them
+    before the part of the trajectories that names them.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        made_from: Origin,
-        *,
-        pictured: bool,
-        overwrite: bool = False,
-        part: Slice = WHOLE,
-        tell: Tell = lambda text: None,
-    ) -> None:
+    def __init__(self, ctx: StageContext, folder: Path, made_from: Origin, *, part: Slice = WHOLE) -> None:
+        overwrite, tell = ctx.overwrite, ctx.progress.note
         super().__init__(folder, "trajectories", made_from, overwrite=overwrite, part=part, tell=tell)
+        pictured = shows_images(environment(ctx.config.env.name), ctx.config)
         self.pictures = image_shard(self, overwrite=overwrite, tell=tell) if pictured else None
-
-    @classmethod
-    def of_stage(cls, ctx: StageContext, folder: Path, made_from: Origin, *, part: Slice = WHOLE) -> TrajectoryWriter:
-        """With pictures if the environment shows models any."""
-        shown = shows_images(environment(ctx.config.env.name), ctx.config)
-        return cls(folder, made_from, pictured=shown, overwrite=ctx.overwrite, part=part, tell=ctx.progress.note)
 
     def has(self, group: int) -> bool:
         """Whether a group is complete: its episodes, and their pictures."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -54,8 +57,11 @@ def group(index: int) -> list[Trajectory]:
 
 
 def opened(folder: Path, *, part: Slice = WHOLE, config: str = "c", overwrite: bool = False) -> TrajectoryWriter:
-    origin = Origin(config=config, inputs={}, seed=0)
-    return TrajectoryWriter(folder, origin, pictured=True, part=part, overwrite=overwrite)
+    """As by a stage whose environment shows pictures."""
+    progress, env = SimpleNamespace(note=lambda text: None), SimpleNamespace(name="alfworld")
+    ctx: Any = SimpleNamespace(config=SimpleNamespace(env=env), overwrite=overwrite, progress=progress)
+    with patch("rla.rollouts.play.shows_images", return_value=True):
+        return TrajectoryWriter(ctx, folder, Origin(config=config, inputs={}, seed=0), part=part)
 
 
 def pictures_of(writer: TrajectoryWriter) -> ShardWriter:
