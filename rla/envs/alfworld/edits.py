@@ -3,7 +3,7 @@
 `schemas/edit.schema.json` describes an edit. `_scene_schema` puts the scene's names and the catalogue's types in place
 of its patterns: an engine that decodes by it can name nothing else, and `parse_edit` accepts nothing else. `apply_edit`
 renders ids, facts, goal, instruction and hints itself, so no text of a model reaches the game. `verify` is the gate.
-The three raise `InvalidEdit`. `EditPrompt` asks a language model for an edit.
+The three raise `RejectedEdit`, whose message quotes no unchecked text. `EditPrompt` asks a language model for an edit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rla.envs.alfworld.game import Fact, Game, Layout, game_of, mangled, object_
 from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
 from rla.envs.chat_prompts import QUOTED, quoted
-from rla.envs.protocols import Message, ProposalView
+from rla.envs.protocols import Message, ProposalView, RejectedEdit
 from rla.store.records import Task, content_id
 from rla.store.schema import load_schema
 
@@ -59,35 +59,31 @@ _WANTED = {
 _CLOSING = "The change, as one JSON object:"
 
 
-class InvalidEdit(Exception):
-    """An edit that cannot be read, applied or proven. The message is the reason and quotes no unchecked text."""
-
-
 def parse_edit(text: str, game: Game) -> Edit:
-    """The edit of `game` in `text`. Raises InvalidEdit unless it is one JSON object that `_scene_schema` allows."""
+    """The edit of `game` in `text`. Raises RejectedEdit unless it is one JSON object that `_scene_schema` allows."""
     if len(text) > MAX_TEXT:
-        raise InvalidEdit(f"the edit is longer than {MAX_TEXT} characters")
+        raise RejectedEdit(f"the edit is longer than {MAX_TEXT} characters")
     try:
         edit: Edit = json.loads(
             text, object_pairs_hook=_no_duplicates, parse_float=_no_number, parse_constant=_no_number
         )
     except (ValueError, RecursionError) as error:
-        raise InvalidEdit("the edit is not a JSON object") from error
+        raise RejectedEdit("the edit is not a JSON object") from error
     # The path of an error holds keys of the schema and positions, nothing else of the text.
     if broken := next(_validator(game).iter_errors(edit), None):
         where = ".".join(map(str, broken.absolute_path)) or "the edit"
-        raise InvalidEdit(f"{where} breaks the rule {broken.validator!r} of schemas/edit.schema.json for this scene")
+        raise RejectedEdit(f"{where} breaks the rule {broken.validator!r} of schemas/edit.schema.json for this scene")
     return edit
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise InvalidEdit("a key occurs twice in one object of the edit")
+        raise RejectedEdit("a key occurs twice in one object of the edit")
     return dict(pairs)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise InvalidEdit("a number of the edit is not a whole number")
+    raise RejectedEdit("a number of the edit is not a whole number")
 
 
 @lru_cache(maxsize=64)
@@ -120,17 +116,17 @@ def _validator(game: Game) -> Draft202012Validator:
 def apply_edit(game: Game, edit: Edit) -> Game:
     """The game that `edit`, which names things of the scene, makes of `game`.
 
-    Raises InvalidEdit if a thing cannot be moved or a place does not fit.
+    Raises RejectedEdit if a thing cannot be moved or a place does not fit.
     """
     problem, layout = game.problem, Layout.of(game.problem)
     ids = layout.ids
     removed, moved = ([entry["object"] for entry in edit.get(key, ())] for key in ("remove", "move"))
     if len({*removed, *moved}) != len(removed) + len(moved):
-        raise InvalidEdit("an object is moved or removed twice")
+        raise RejectedEdit("an object is moved or removed twice")
     held = {fact[1]: fact[2] for fact in problem.facts if fact[0] == "inReceptacleObject"}
     for name in (*removed, *moved):
         if not layout.movable(ids[name]) or ids[name] in held.values():
-            raise InvalidEdit(f"{name} cannot be moved or removed: it is fixed, or holds another object")
+            raise RejectedEdit(f"{name} cannot be moved or removed: it is fixed, or holds another object")
         held.pop(ids[name], None)
     gone = {ids[name] for name in removed}
     objects = [entry for entry in problem.objects if entry[0] not in gone]
@@ -156,16 +152,16 @@ def apply_edit(game: Game, edit: Edit) -> Game:
         plan, take = solve(FastGame(child)) or [], f"take {goal.item} "
         places = [command.rpartition(" from ")[2] for command in plan if command.startswith(take)][: goal.needed]
         if not places:
-            raise InvalidEdit("no plan reaches the goal, so there is no place to hint at")
+            raise RejectedEdit("no plan reaches the goal, so there is no place to hint at")
     return replace(child, sentence=f"{sentence} {goal.hint_text(hint, places=places)}")
 
 
 def _home(layout: Layout, receptacle: str, kind: str) -> tuple[str, str]:
     """(id, location) of the receptacle, if its type can contain objects of type `kind`."""
     if kind not in catalog.CAN_CONTAIN.get(layout.receptacles[receptacle], ()):
-        raise InvalidEdit(f"a {layout.receptacles[receptacle]} cannot contain a {kind}")
+        raise RejectedEdit(f"a {layout.receptacles[receptacle]} cannot contain a {kind}")
     if receptacle not in layout.location:
-        raise InvalidEdit(f"{layout.names[receptacle]} has no location in the scene")
+        raise RejectedEdit(f"{layout.names[receptacle]} has no location in the scene")
     return receptacle, layout.location[receptacle]
 
 
@@ -176,7 +172,7 @@ def _add_objects(
     otype = f"{kind}Type"
     present = sum(fact[0] == "objectType" and fact[2] == otype for fact in facts)
     if present + count > catalog.LARGEST_NUMBER:
-        raise InvalidEdit(f"there would be more than {catalog.LARGEST_NUMBER} objects of one type")
+        raise RejectedEdit(f"there would be more than {catalog.LARGEST_NUMBER} objects of one type")
     declared = {identifier for identifier, _ in objects}
     taken = {identifier.lower() for identifier in declared}
     new: list[str] = []
@@ -204,30 +200,30 @@ def _add_objects(
 def verify(game: Game, *, parent: Game, root: Game | None = None, others: Collection[str] = ()) -> int:
     """The length of a plan that wins `game`, replayed in the fast engine.
 
-    Raises InvalidEdit with the first reason why `game` cannot replace `parent`: the goal is illegal or true already,
+    Raises RejectedEdit with the first reason why `game` cannot replace `parent`: the goal is illegal or true already,
     the game equals its parent, its root or one of `others` (digests or likenesses), or there is no plan.
     """
     if reason := Layout.of(game.problem).why_illegal(game.problem.goal):
-        raise InvalidEdit(reason)
+        raise RejectedEdit(reason)
     alike = game.likeness()
     if alike == parent.likeness():
-        raise InvalidEdit("the edit changes nothing")
+        raise RejectedEdit("the edit changes nothing")
     if root is not None and alike == root.likeness():
-        raise InvalidEdit("the edit leads back to the task that the slot began with")
+        raise RejectedEdit("the edit leads back to the task that the slot began with")
     if alike in others or game.digest() in others:
-        raise InvalidEdit("equal to a task that is in the pool, is pending or was judged for this slot")
+        raise RejectedEdit("equal to a task that is in the pool, is pending or was judged for this slot")
     tables = FastGame(game)
     plan = solve(tables)
     if plan is None:
-        raise InvalidEdit("no plan reaches the goal")
+        raise RejectedEdit("no plan reaches the goal")
     engine = FastEngine(tables)
     observation = engine.reset()
     if observation.won or not plan:
-        raise InvalidEdit("the goal is already true at the start")
+        raise RejectedEdit("the goal is already true at the start")
     for command in plan:
         observation = engine.step(command)
     if not observation.won:
-        raise InvalidEdit("the plan does not reach the goal")
+        raise RejectedEdit("the plan does not reach the goal")
     return len(plan)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rla.config import Config
 from rla.envs.alfworld import catalog
-from rla.envs.alfworld.edits import EDIT_KEYS, EditPrompt, InvalidEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.edits import EDIT_KEYS, EditPrompt, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, tables_of
 from rla.envs.alfworld.expert import expert_episode
 from rla.envs.alfworld.game import game_of
@@ -20,7 +20,7 @@ from rla.envs.alfworld.solver import REASONS, label_steps
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
 from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge
 from rla.envs.observation import Environment
-from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, ProposalPrompt, RejectedEdit
+from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, ProposalPrompt
 from rla.store.records import Status, Task
 
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
@@ -172,12 +172,9 @@ class Alfworld:
     def apply(self, task: Task, edit: str, *, root: Task, taken: Collection[str], created: int) -> Task:
         """The verified child of `task`. Raises RejectedEdit with the reason."""
         parent = game_of(task.payload)
-        try:
-            asked = parse_edit(edit, parent)
-            child = apply_edit(parent, asked)
-            plan_length = verify(child, parent=parent, root=game_of(root.payload), others=taken)
-        except InvalidEdit as refused:
-            raise RejectedEdit(str(refused)) from None
+        asked = parse_edit(edit, parent)
+        child = apply_edit(parent, asked)
+        plan_length = verify(child, parent=parent, root=game_of(root.payload), others=taken)
         return task_from_game(
             child,
             split=task.split,

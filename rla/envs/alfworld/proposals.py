@@ -27,12 +27,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rla.envs.alfworld.catalog import UNLIKELY, share
-from rla.envs.alfworld.edits import EDIT_KEYS, MAX_ITEMS, Edit, InvalidEdit, apply_edit, verify
+from rla.envs.alfworld.edits import EDIT_KEYS, MAX_ITEMS, Edit, apply_edit, verify
 from rla.envs.alfworld.engine import FastGame
 from rla.envs.alfworld.game import Game, Layout
 from rla.envs.alfworld.goals import TREATMENTS, Goal, Hint, TaskKind
 from rla.envs.alfworld.solver import solve
-from rla.envs.protocols import Course, Phase
+from rla.envs.protocols import Course, Phase, RejectedEdit
 from rla.store.records import Direction
 
 _HARDER, _EASIER = Direction.HARDER, Direction.EASIER
@@ -317,12 +317,12 @@ def propose_edits(
     """At most `count` edits of `game`, all proven by `verify`, that shift its effort in `direction`, best first.
 
     `focus` is a phase: its rules draw the first half. `keys`: the keys that an edit may have. If the effort stays the
-    same, a hint makes a game easier. Raises InvalidEdit if `game` has no plan.
+    same, a hint makes a game easier. Raises RejectedEdit if `game` has no plan.
     """
     asked, view = Direction(direction), View.of(game)
     plan = solve(FastGame(game))
     if plan is None:
-        raise InvalidEdit("the game to change has no plan itself")
+        raise RejectedEdit("the game to change has no plan itself")
     before = view.effort(len(plan))
     found: dict[str, tuple[_Rank, Edit]] = {}
     first, rules = _RULES.get((asked, focus), ()) if focus else (), _RULES[asked, ""]
@@ -340,7 +340,7 @@ def propose_edits(
             try:
                 child = apply_edit(game, edit)
                 after = View.of(child).effort(verify(child, parent=game))
-            except InvalidEdit:
+            except RejectedEdit:
                 continue
             told = len(Hint.of(child.sentence).parts) - len(view.hint.parts)
             shift = (after - before, -told)

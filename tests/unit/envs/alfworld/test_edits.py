@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rla.config.sections import TasksConfig
 from rla.envs.alfworld.catalog import TYPES
-from rla.envs.alfworld.edits import Edit, InvalidEdit, apply_edit, parse_edit, verify
+from rla.envs.alfworld.edits import Edit, apply_edit, parse_edit, verify
 from rla.envs.alfworld.engine import FastEngine, FastGame
 from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
@@ -96,7 +96,7 @@ def test_edits_survive_their_json_and_fit_the_schema(edit: Edit) -> None:
     ],
 )
 def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
-    with pytest.raises(InvalidEdit, match=reason):
+    with pytest.raises(RejectedEdit, match=reason):
         parse_edit(text, scenes.game())
 
 
@@ -138,7 +138,7 @@ def spoken(edit: Edit) -> list[str]:
 def test_whatever_comes_in_only_whitelisted_names_come_out(text: str) -> None:
     try:
         edit = parse_edit(text, KITCHEN)
-    except InvalidEdit as refused:
+    except RejectedEdit as refused:
         assert "rm -rf" not in str(refused)
         return
     jsonschema.validate(json.loads(text), SCHEMA)
@@ -159,7 +159,7 @@ def test_applying_yields_a_playable_game_or_a_reason(text: str) -> None:
     try:
         child = apply_edit(KITCHEN, parse_edit(text, KITCHEN))
         assert verify(child, parent=KITCHEN) > 0
-    except InvalidEdit:
+    except RejectedEdit:
         return
     assert parse_problem(child.problem.pddl()) == child.problem
 
@@ -227,22 +227,22 @@ def test_hints_are_true_and_say_where_and_how() -> None:
     ],
 )
 def test_edits_that_do_not_fit_the_scene_are_refused(edit: Edit, reason: str) -> None:
-    with pytest.raises(InvalidEdit, match=reason):
+    with pytest.raises(RejectedEdit, match=reason):
         apply_edit(KITCHEN, edit)
 
 
 def test_verify_names_the_reason() -> None:
     goal = KITCHEN.problem.goal
-    with pytest.raises(InvalidEdit, match="changes nothing"):
+    with pytest.raises(RejectedEdit, match="changes nothing"):
         verify(KITCHEN, parent=KITCHEN)
     impossible = apply_edit(KITCHEN, asking(TaskKind.LOOK, goal.object_type, "DeskLamp"))
-    with pytest.raises(InvalidEdit, match="no DeskLamp"):
+    with pytest.raises(RejectedEdit, match="no DeskLamp"):
         verify(impossible, parent=KITCHEN)
     child = apply_edit(KITCHEN, propose_edits(KITCHEN, direction="harder", rng=random.Random(0), count=1)[0])
     assert verify(child, parent=KITCHEN) > 0
-    with pytest.raises(InvalidEdit, match="in the pool"):
+    with pytest.raises(RejectedEdit, match="in the pool"):
         verify(child, parent=KITCHEN, others={child.digest()})
-    with pytest.raises(InvalidEdit, match="slot began with"):
+    with pytest.raises(RejectedEdit, match="slot began with"):
         verify(KITCHEN, parent=child, root=KITCHEN)
 
 
@@ -252,7 +252,7 @@ def test_a_goal_that_is_true_at_the_start_is_refused() -> None:
     done = {
         "goal": {"kind": TaskKind.PLACE, "object_type": layout.objects[item], "target_type": layout.receptacles[place]}
     }
-    with pytest.raises(InvalidEdit, match="already true"):
+    with pytest.raises(RejectedEdit, match="already true"):
         verify(apply_edit(KITCHEN, done), parent=KITCHEN)
 
 
@@ -266,7 +266,7 @@ def test_a_goal_is_true_at_any_place_of_an_object() -> None:
 def test_an_object_that_holds_another_one_stays() -> None:
     game = scenes.game(extra=(("inReceptacleObject", "Apple_bar_1", "Mug_bar_2"),))
     for edit in ({"remove": [{"object": "mug 1"}]}, {"move": [{"object": "mug 1", "to": "countertop 1"}]}):
-        with pytest.raises(InvalidEdit, match="holds another object"):
+        with pytest.raises(RejectedEdit, match="holds another object"):
             apply_edit(game, edit)
     assert apply_edit(game, {"remove": [{"object": "apple 1"}, {"object": "mug 1"}]}).problem.goal == game.problem.goal
 
