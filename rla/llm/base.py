@@ -151,10 +151,6 @@ async def _walk(request: Request, seed: int, choose: Choose) -> Completion:
     return Completion(token_ids=tokens, logprobs=logprobs, allowed=offered, finish_reason=reason)
 
 
-class ContextOverflow(Exception):
-    """The prompt and `max_tokens` together do not fit the engine's context."""
-
-
 class UnusableReply(Exception):
     """An engine answered with impossible tokens or log-probabilities. Asking again may help."""
 
@@ -199,9 +195,9 @@ async def replies_to(generator: Generator, request: Request) -> list[Completion]
 def check_request(request: Request, *, context: int, vocabulary: int | None = None) -> None:
     """Refuse a request that no engine could answer.
 
-    Raises ContextOverflow, or ValueError for a request without a prompt or anything to sample, with a temperature that
-    divides to infinity, with a top_p that leaves no token, with a schema although its reply may train (restricted to a
-    trie, or part of a session), or with ids outside a `vocabulary` of that size.
+    Raises ValueError for a request that does not fit the `context`, without a prompt or anything to sample, with a
+    temperature that divides to infinity, with a top_p that leaves no token, with a schema although its reply may train
+    (restricted to a trie, or part of a session), or with ids outside a `vocabulary` of that size.
     """
     if request.samples > MOST_SAMPLES:
         raise ValueError(f"{request.samples} samples; one request may have {MOST_SAMPLES}")
@@ -215,9 +211,7 @@ def check_request(request: Request, *, context: int, vocabulary: int | None = No
         raise ValueError("json_schema is for replies that do not train: without allowed and without session")
     count = len(request.prompt_ids)
     if count + request.max_tokens > context:
-        raise ContextOverflow(
-            f"prompt of {count} tokens + {request.max_tokens} to sample exceed the context of {context}"
-        )
+        raise ValueError(f"prompt of {count} tokens + {request.max_tokens} to sample exceed the context of {context}")
     if vocabulary is not None:  # a pass with an unknown id would fail for all requests in it
         least, most = min(request.prompt_ids), max(request.prompt_ids)
         if request.allowed is not None:

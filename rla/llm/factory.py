@@ -113,7 +113,7 @@ class ScriptedGenerator:
         self._reply: Reply = reply or (lambda request, seed: hashed_path(request, seed, stop_id=stop_id))
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Raises ContextOverflow like an engine, KeyError for a reply that the trie does not allow."""
+        """Raises ValueError like an engine, KeyError for a reply that the trie does not allow."""
         check_request(request, context=self.context)
         self.requests += 1
         return usable_completions([self._complete(request, request.seed + index) for index in range(request.samples)])

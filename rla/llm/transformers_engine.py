@@ -237,7 +237,7 @@ class TransformersGenerator:
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions.
 
-        Raises ContextOverflow, ValueError for an empty prompt or images that do not belong to its tokens, and
+        Raises ValueError as `check_request` does and for images that do not belong to the prompt's tokens, and
         UnusableReply if the model computes NaN.
         """
         check_request(request, context=self.context, vocabulary=self._model.get_input_embeddings().weight.shape[0])

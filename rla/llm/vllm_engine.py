@@ -130,7 +130,7 @@ class VllmGenerator:
         return self._lora_request(adapter.digest, number, str(adapter.folder))
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt."""
+        """Sample `request.samples` completions. Raises ValueError as `check_request` does."""
         return await self.answer(request, lora=self._lora, stop_ids=self._stop_ids)
 
     async def answer(self, request: Request, *, lora: Any, stop_ids: Sequence[int]) -> list[Completion]:

@@ -377,7 +377,6 @@ def write_plan(plan: Plan, out: Path, *, stages: Sequence[StageSpec]) -> tuple[s
     return said, folder, config
 
 
-FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
 IGNORED = {
     ".gitignore": "/runs/\n/.venv/\n/dvc_plots/\n/.iterations.yaml.lock\n__pycache__/\n",
     ".dvcignore": ".venv/\n.git/\n",

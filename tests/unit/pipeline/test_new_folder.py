@@ -13,7 +13,6 @@ import yaml
 from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.pipeline.plan import (
-    FILES,
     IGNORED,
     Plan,
     begin_folder,
@@ -27,6 +26,8 @@ from rla.pipeline.plan import (
 from rla.store.atomic import write_text
 from rla.store.layout import resource
 from tests.unit.builders import install
+
+FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
 
 OWN = sorted(set(pipelines()) - {"small"})
 

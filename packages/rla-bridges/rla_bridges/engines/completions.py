@@ -81,7 +81,7 @@ class ServerGenerator:
     async def generate(self, request: Request) -> list[Completion]:
         """Sample `request.samples` completions.
 
-        Raises ContextOverflow, ValueError for an empty prompt, UserError if the server refuses, does not answer, or
+        Raises ValueError as `check_request` does, UserError if the server refuses, does not answer, or
         leaves out data that training needs, and UnusableReply for impossible numbers.
         """
         check_request(request, context=self.context)

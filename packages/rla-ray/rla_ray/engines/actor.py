@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rla.errors import UserError
-from rla.llm.base import Completion, ContextOverflow, Generator, Request, UnusableReply
+from rla.llm.base import Completion, Generator, Request, UnusableReply
 from rla_ray.code_digest import refuse_other_code
 from rla_ray.connection import devices_of_ray_worker
 from rla_ray.devices import UsedDevice
@@ -247,7 +247,7 @@ def as_told(error: BaseException) -> Exception:
     """An exception that can be pickled for another process. Errors that a Generator may raise keep their type; any
     other becomes a RuntimeError.
     """
-    for kind in (UserError, ContextOverflow, ValueError, UnusableReply):
+    for kind in (UserError, ValueError, UnusableReply):
         if isinstance(error, kind):
             return kind(str(error))
     return RuntimeError(f"the engine failed: {type(error).__name__}: {error} (its own log says more)")

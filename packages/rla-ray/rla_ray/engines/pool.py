@@ -77,7 +77,7 @@ class RayGenerator:
         self.context = self._open_first()
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Sample `request.samples` completions. Raises ContextOverflow, ValueError for an empty prompt, and UserError
+        """Sample `request.samples` completions. Raises ValueError as `check_request` does, and UserError
         if no engine is left.
         """
         check_request(request, context=self.context)

@@ -15,7 +15,7 @@ from rla_bridges.engines.completions import API_KEY, SECTION, UNKNOWN, ServerGen
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
 from rla.errors import UserError
-from rla.llm.base import Completion, ContextOverflow, Request, TokenTrie, UnusableReply, replies_to, restricted
+from rla.llm.base import Completion, Request, TokenTrie, UnusableReply, replies_to, restricted
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import ScriptedGenerator
 from rla.models.init import new_tokenizer
@@ -215,7 +215,7 @@ def test_a_server_that_does_not_restrict_is_refused() -> None:
 def test_a_prompt_that_does_not_fit_is_not_sent() -> None:
     with (
         CompletionsServer(ScriptedGenerator(reply)) as server,
-        pytest.raises(ContextOverflow),
+        pytest.raises(ValueError, match="exceed the context"),
     ):
         ask(engine_of(server), replace(FREE, prompt_ids=[1] * 61))
     assert server.requests == []

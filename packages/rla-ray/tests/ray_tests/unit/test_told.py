@@ -8,7 +8,7 @@ import pytest
 from rla_ray.engines.actor import as_told
 
 from rla.errors import UserError
-from rla.llm.base import ContextOverflow, UnusableReply
+from rla.llm.base import UnusableReply
 
 
 def told(error: Exception) -> Exception:
@@ -36,4 +36,3 @@ def test_kinds_are_kept_and_what_cannot_be_pickled_is_left_behind() -> None:
 
 def test_an_unusable_reply_stays_one() -> None:
     assert type(told(UnusableReply("a log-probability of nan"))) is UnusableReply
-    assert type(told(ContextOverflow("prompt of 9 tokens"))) is ContextOverflow
