@@ -18,6 +18,7 @@ from rla.envs.alfworld.game import Game, Layout, game_of, parse_problem
 from rla.envs.alfworld.goals import Goal, Hint, TaskKind
 from rla.envs.alfworld.proposals import propose_edits
 from rla.envs.alfworld.tasks import builtin_tasks
+from rla.envs.protocols import RejectedEdit
 
 from . import scenes
 
