@@ -1,6 +1,13 @@
-"""Entry points of installed packages, in groups such as `rla.envs`, `rla.commands` and `rla.pipelines`.
+"""Entry points of installed packages: how a package brings environments, commands, parameters and more.
 
-The module that reads a group documents the objects in it.
+A package names each in its pyproject.toml. Of an environment `dice`, the class `Dice` of the module `dice`:
+
+    [project.entry-points."rla.envs"]
+    dice = "dice:Dice"
+
+The module that reads a group documents the objects in it: `rla.envs` in `rla.envs.registry`, `rla.commands` in
+`rla.cli.app`, `rla.pipelines` in `rla.pipeline.plan`, `rla.options` in `rla.pipeline`, `rla.schemas` in
+`rla.store.schema`, `rla.tables` in `rla.metrics.custom`, and the groups of parameters in `rla.config.load`.
 """
 
 from __future__ import annotations

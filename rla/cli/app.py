@@ -3,14 +3,10 @@
 A stage's module is imported only when its command runs, so that `rla --help` stays quick. A UserError becomes one line
 on stderr and exit code 2.
 
-A package registers a command in its pyproject.toml. `rla --help` imports the module, which should therefore import
-nothing heavy:
-
-    [project.entry-points."rla.commands"]
-    guess = "guess_number:guess"
-
-The object is a function as typer takes it, a `typer.Typer` with commands of its own, or a `StageSpec`, which gets the
-options of every stage. A function does its work in `rla.cli.guard.guard`, which turns a UserError into one line.
+A package registers a command in the entry-point group `rla.commands`: a function as typer takes it, a `typer.Typer`
+with commands of its own, or a `StageSpec`, which gets the options of every stage. A function does its work in
+`rla.cli.guard.guard`, which turns a UserError into one line. `rla --help` imports the module, which should therefore
+import nothing heavy.
 """
 
 from __future__ import annotations

@@ -1,29 +1,16 @@
 """Read `params.yaml` into a `Config`. Unknown keys and impossible combinations are refused before anything runs.
 
-Packages add parameters of their own. They register them in their pyproject.toml:
-
-    [project.entry-points."rla.sections"]
-    harvest = "rla_farm.params:HarvestConfig"
-
-    [project.entry-points."rla.engines"]
-    farm = "rla_farm.engines:FarmEngines"
-
-    [project.entry-points."rla.launchers"]
-    farm = "rla_farm.launching:FarmLauncher"
-
-    [project.entry-points."rla.models"]
-    farm = "rla_farm.models:FarmModel"
-
-A section is used like one of the core, in a params file (`harvest.size: 3`) and in every `Config`
+Packages add parameters of their own, each group of them a dataclass. One in the entry-point group `rla.sections`, such
+as `harvest`, is used like a section of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
-`StageSpec.sections`.
+`StageSpec.sections`. The entry `farm` of another group is an implementation that a key names:
 
-| key | dataclass | keys | protocol |
-|---|---|---|---|
-| `generator.backend: farm` | `FarmEngines` | `generator.own` | `rla.llm.factory.OwnEngine` |
-| `launch.training: farm` | `FarmLauncher.Training` | `launch.own` | `rla.training.stage.Launcher` |
-| `pool.backend: farm` | `FarmLauncher.Pool` | `pool.own` | `rla.envs.pool.PoolBackend` |
-| `model.architecture: farm` | `FarmModel` | `model.own` | `rla.models.init.OwnModel` |
+| group | key | dataclass | keys | protocol |
+|---|---|---|---|---|
+| `rla.engines` | `generator.backend: farm` | the entry | `generator.own` | `rla.llm.factory.OwnEngine` |
+| `rla.launchers` | `launch.training: farm` | its `Training` | `launch.own` | `rla.training.stage.Launcher` |
+| `rla.launchers` | `pool.backend: farm` | its `Pool` | `pool.own` | `rla.envs.pool.PoolBackend` |
+| `rla.models` | `model.architecture: farm` | the entry | `model.own` | `rla.models.init.OwnModel` |
 
 Outputs depend on none of these keys but the last row's, and the engine that computes (`OwnEngine.engine`). The methods
 of these dataclasses do the work. A launcher may have one class only.

@@ -1,9 +1,7 @@
 """Environments by name, and the parameters of a run with those of its environment.
 
-The core brings `alfworld`. An installed package adds environments through the entry-point group `rla.envs`:
-
-    [project.entry-points."rla.envs"]
-    guess-number = "guess_number:GuessNumber"
+The core brings `alfworld`. An installed package adds environments, classes as `rla.envs.protocols.Env` describes them,
+through the entry-point group `rla.envs` (`rla.plugins`).
 """
 
 from __future__ import annotations

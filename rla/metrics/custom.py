@@ -1,11 +1,6 @@
 """Metrics and tables that packages add to every run.
 
-A package names a class of the group `rla.tables`, which is made without arguments:
-
-    [project.entry-points."rla.tables"]
-    guess-number = "guess_number:GuessTables"
-
-The class has any of these members:
+A class in the entry-point group `rla.tables` is made without arguments and has any of these members:
 
 | member | called by |
 |---|---|

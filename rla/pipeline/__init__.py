@@ -2,9 +2,6 @@
 
 Packages implement some options with functions in the entry-point group `rla.options`, named by the options:
 
-    [project.entry-points."rla.options"]
-    "evaluate.from" = "answers:judge_file"
-
 | option | used by | arguments | returns |
 |---|---|---|---|
 | `evaluate.from` | `rla evaluate --from FILE` | the `StageContext` of each split, the file, `metrics` | a summary |

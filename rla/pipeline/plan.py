@@ -1,10 +1,8 @@
 """The files around a run: its folder, its parameters, and its plan.
 
-A package registers a folder of params files, a `Path`. `rla init --pipeline` offers those that name an environment, and
-`--env dice` reads the file `dice-tiny`. If two files have the same name, the core's counts:
-
-    [project.entry-points."rla.pipelines"]
-    dice = "dice:PIPELINES"
+A package registers a folder of params files, a `Path`, in the entry-point group `rla.pipelines`. `rla init --pipeline`
+offers those that name an environment, and `--env dice` reads the file `dice-tiny`. If two files have the same name, the
+core's counts.
 
 `rla init` writes the files of a loop into a folder, and `rla plan` writes iterations.yaml again:
 

@@ -1,9 +1,6 @@
 """JSON Schema -> Arrow: the only definition of a shard's columns is `schemas/<kind>.schema.json`.
 
-A package that brings a kind of its own names the `Path` of its schema in its pyproject.toml:
-
-    [project.entry-points."rla.schemas"]
-    answers = "answers:SCHEMA"
+A package that brings a kind of its own names the `Path` of its schema in the entry-point group `rla.schemas`.
 
 Supported: string (`format` binary: bytes), integer (`format` int8/int32/int64), number (float32/float64), boolean,
 array, object, `null` in a type list, and the checks `enum`, `minimum`, `maximum`, `minLength`. Checks run column-wise
