@@ -56,8 +56,6 @@ _EXPERT_EPISODES = 8  # of an accepted task, its parent and its root
 
 
 class Verdict(NamedTuple):
-    """Accepted or not, and why in one sentence."""
-
     accepted: bool
     reason: str
 
@@ -214,8 +212,6 @@ def with_expert(
 
 
 class Decision(StrEnum):
-    """The decision of an iteration about a slot."""
-
     KEPT = "kept"
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -253,7 +249,6 @@ class Standing:
 
 
 def read_standings(folder: Path) -> list[Standing]:
-    """The standings of a pool, in its order."""
     return [Standing(**{**row, "tried": tuple(row["tried"])}) for row in read_rows(folder, "standings")]
 
 

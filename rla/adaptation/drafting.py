@@ -104,7 +104,6 @@ def edit_tally(
 
 
 def added(tallies: Iterable[Mapping[str, Mapping[str, Mapping[str, int]]]]) -> Tally:
-    """The sum of several tallies."""
     total: Tally = {}
     for found in tallies:
         for direction, kinds in found.items():

@@ -118,7 +118,6 @@ def _type_schema(hint: Any) -> dict[str, Any]:
 
 
 def section_schema(section: Any) -> dict[str, Any]:
-    """The JSON Schema of a dataclass of parameters."""
     hints = get_type_hints(section)
     properties = {}
     for entry in fields(section):

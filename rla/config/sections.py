@@ -136,11 +136,9 @@ class TasksConfig:
         return (self.test_kinds if self.held_out(split) else ()) or self.kinds
 
     def scenes(self, split: str) -> int:
-        """How many scenes of a split are asked for."""
         return self.test_scenes if self.held_out(split) else self.train_scenes
 
     def count(self, split: str) -> int:
-        """How many tasks of a split are asked for."""
         return self.scenes(split) * self.tasks_per_scene
 
 

@@ -25,7 +25,6 @@ from rla.text import after_thinking, broken, folded
 
 
 def single_spaced(text: str) -> str:
-    """The words of a text, joined by single spaces."""
     return " ".join(text.split())
 
 

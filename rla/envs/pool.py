@@ -416,7 +416,6 @@ def own_environments(config: Config, *, note: Callable[[str], None]) -> Iterator
 
 
 def steps_in_pool(config: Config) -> bool:
-    """Whether environments step in worker processes."""
     if config.pool.mode != "auto":
         return config.pool.mode == "always"
     chosen = environment(config.env.name)

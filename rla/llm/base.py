@@ -49,8 +49,6 @@ class TokenTrie:
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended."""
-
     STOP = "stop"
     LENGTH = "length"
 

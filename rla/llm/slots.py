@@ -186,7 +186,6 @@ class SlotTable:
         self._used = np.zeros(slots, dtype=np.float64)  # when it was last live
 
     def slot_of(self, session: str | None) -> int | None:
-        """The slot of a session, if it has one."""
         return None if session is None else self._sessions.get(session)
 
     def has_room(self, *, idle_before: float) -> bool:

@@ -27,8 +27,6 @@ GAP = 0.05  # mean nats a token, between the engine that sampled and the trainer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """The message of a guard about an iteration."""
-
     iteration: int
     guard: str
     said: str

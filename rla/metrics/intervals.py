@@ -28,8 +28,6 @@ Shares = Mapping[str, tuple[Counts, ...]]  # task -> the counts of each of its s
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the bounds of its confidence interval."""
-
     estimate: float
     low: float
     high: float

@@ -26,8 +26,6 @@ PLACEHOLDER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A PNG file in a prompt."""
-
     png: bytes
 
 

@@ -26,7 +26,6 @@ PNGS = "pngs"  # key of a trajectory row that has its images: digest -> PNG file
 
 
 def images_folder(trajectories: Path) -> Path:
-    """The images folder of a trajectory shard."""
     return trajectories.with_name(f"{trajectories.name}-images")
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
-
     WON = "won"
     ENDED = "ended"  # by the environment, and not won
     MAX_STEPS = "max_steps"

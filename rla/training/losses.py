@@ -152,7 +152,6 @@ def cispo(inputs: LossInputs, *, clip_high: float, level: Level = "token") -> tu
 
 
 def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]:
-    """The loss that the config names."""
     if config.loss == "cispo":
         return cispo(inputs, clip_high=config.clip_high, level=config.ratio)
     level: Level = "reply" if config.loss == "gspo" and config.ratio == "token" else config.ratio

@@ -124,7 +124,6 @@ class FastGame:
         return self._elsewhere[location]
 
     def won(self, state: State) -> bool:
-        """Whether the goal holds."""
         if self.goal.kind is TaskKind.LOOK:
             here = self.receptacles_at.get(state.location, ())
             lit = (item in self.lamps & state.toggled for receptacle in here for item in state.contents[receptacle])

@@ -128,7 +128,6 @@ class Goal:
 
     @property
     def needed(self) -> int:
-        """How many objects the goal needs."""
         return 2 if self.kind is TaskKind.TWO else 1
 
     def formula(self) -> str:
