@@ -151,7 +151,7 @@ class ChatPrompt:
     heading: str = ""
 
     def opening(self, observation: str, commands: Sequence[str]) -> list[Message]:
-        shown = self._with_commands(self._without_heading(observation).strip(), commands)
+        shown = self._with_commands(observation.replace(self.heading, "").strip(), commands)
         return [user("\n\n".join(part for part in (self.rules, shown) if part))]
 
     def turn(self, observation: str, commands: Sequence[str], instruction: str) -> str:
@@ -161,14 +161,14 @@ class ChatPrompt:
         self, history: Sequence[tuple[str, str]], observation: str, commands: Sequence[str], instruction: str
     ) -> list[Message]:
         if not history:
-            now = self._with_commands(self._without_heading(observation), commands)
+            now = self._with_commands(observation.replace(self.heading, ""), commands)
         else:
             now = self.turn(observation, commands, instruction)
         if self.reply == "text":
             lines = [line for text, action in history for line in (text, f"> {action}")]
-            parts = [self.rules, self._without_heading("\n".join([*lines, now])).strip()]
+            parts = [self.rules, "\n".join([*lines, now]).replace(self.heading, "").strip()]
         else:
-            past = [(self._without_heading(text), action) for text, action in history]
+            past = [(text.replace(self.heading, ""), action) for text, action in history]
             parts = [self.rules, _in_order(past), f"Observation {len(past)}: {now.strip()}"]
         return [user("\n\n".join(part for part in parts if part))]
 
@@ -194,9 +194,6 @@ class ChatPrompt:
     def _with_commands(self, text: str, commands: Sequence[str]) -> str:
         return f"{text.strip()}\n\nCommands:\n{_numbered(commands)}" if self.listed and commands else text
 
-    def _without_heading(self, text: str) -> str:
-        return text.replace(self.heading, "") if self.heading else text
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainJudge:
@@ -217,7 +214,7 @@ class PlainJudge:
         if self.repeat_task:
             texts[1:] = [_with_task(text, view.instruction) for text in texts[1:]]
             following = _with_task(following, view.instruction)
-        texts[0] = (texts[0].replace(self.heading, "") if self.heading else texts[0]).strip()
+        texts[0] = texts[0].replace(self.heading, "").strip()
         actions = [action for _, action in view.history] + [view.action]
         turns = [
             message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rla.config import Config
@@ -18,7 +18,7 @@ from rla.envs.alfworld.goals import wordings
 from rla.envs.alfworld.proposals import game_course, propose_edits
 from rla.envs.alfworld.solver import REASONS, label_steps
 from rla.envs.alfworld.tasks import builtin_tasks, check_rooms, imported_games, task_from_game
-from rla.envs.chat_prompts import ANSWER, QUOTED, ChatJudge, ChatPrompt, PlainJudge
+from rla.envs.chat_prompts import QUOTED, ChatJudge, PlainJudge, policy_prompt
 from rla.envs.observation import Environment
 from rla.envs.protocols import Course, Demonstration, JudgePrompt, Labelled, PolicyPrompt, ProposalPrompt
 from rla.store.records import Status, Task
@@ -116,10 +116,8 @@ class Alfworld:
 
     def policy_prompt(self, config: Config) -> PolicyPrompt:
         """With `reply: text` a bare command answers a bare observation; otherwise the policy reasons about a list."""
-        repeat_task, reply = config.policy.repeat_task, config.policy.reply
-        if reply == "text":
-            return ChatPrompt(repeat_task=repeat_task, listed=False, heading=_WELCOME)
-        return ChatPrompt(reply=reply, rules=f"{_RULES} {ANSWER[reply]}", repeat_task=repeat_task)
+        told = policy_prompt(config, rules=_RULES)
+        return replace(told, listed=False, heading=_WELCOME) if told.reply == "text" else told
 
     def judge_prompt(self, config: Config) -> JudgePrompt:
         """`plain`: bare observations and commands, for small models trained on them. `published`: a rubric."""
