@@ -80,10 +80,10 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def unwritable(path: Path, error: OSError) -> UserError:
+def unwritable(path: Path, error: OSError, *, verb: str = "written") -> UserError:
     """The system's reason in one line with its remedy."""
     return UserError(
-        f"{path}: cannot be written ({error.strerror or error}); "
+        f"{path}: cannot be {verb} ({error.strerror or error}); "
         "mend that and call the command again: what is finished is kept"
     )
 
@@ -356,7 +356,7 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise _unremovable(path, error) from None
+        raise unwritable(path, error, verb="removed") from None
 
 
 def remove_folder(folder: Path) -> None:
@@ -364,8 +364,4 @@ def remove_folder(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except OSError as error:
-        raise _unremovable(Path(error.filename or folder), error) from None
-
-
-def _unremovable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be removed ({error.strerror or error}); mend that and call the command again")
+        raise unwritable(Path(error.filename or folder), error, verb="removed") from None
