@@ -87,7 +87,6 @@ def plan_command(
     ] = None,
     seed: Seed = None,
     set_: StageOverrides = None,
-    out: Annotated[Path, typer.Option(help="The file that dvc.yaml reads.")] = Path("iterations.yaml"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let the stages replace outputs of other parameters.")
     ] = False,
@@ -96,17 +95,17 @@ def plan_command(
 
     Example: rla plan --iterations 60 --evaluate-every 10
     """
-    from rla.pipeline.plan import Plan, recommended, write_plan
-    from rla.pipeline.run import ready_dvc
+    from rla.pipeline.plan import PLAN, Plan, recommended, write_plan
+    from rla.pipeline.run import PIPELINE, ready_dvc
     from rla.store.atomic import lock_outputs
 
-    with lock_outputs([out]):
+    with lock_outputs([PLAN]):
         iterations, evaluate_every = recommended(params, iterations, evaluate_every)
         sizes: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every}
         plan = Plan(**sizes, params=params, run=run, seed=seed, overrides=set_ or (), overwrite=overwrite)
-        typer.echo(write_plan(plan, out, stages=STAGES)[0])
-        if out.with_name("dvc.yaml").is_file():
-            ready_dvc(out.parent)
+        typer.echo(write_plan(plan, PLAN, stages=STAGES)[0])
+        if PIPELINE.is_file():
+            ready_dvc(Path())
 
 
 @guarded_command
@@ -167,7 +166,6 @@ def prune(
     run: Annotated[Path | None, typer.Option(help=f"Run folder; {NEWEST}.")] = None,
     params: RunParams = None,
     set_: Overrides = None,
-    plan: Annotated[Path, typer.Option(help="The plan: it has the evaluations to come.")] = Path("iterations.yaml"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print parts and bytes; remove nothing.")] = False,
 ) -> None:
     """Remove the weights of old checkpoints, as `checkpoints` says. Records, metrics and all shards stay.
@@ -187,7 +185,7 @@ def prune(
         typer.echo(f"nothing goes: checkpoints.keep is 0 in {file}; give --set checkpoints.keep=2, or set it there")
         return
     finished, reason = finished_iterations(folder)
-    found = prune_run(folder, config, plan=plan, dry_run=dry_run)
+    found = prune_run(folder, config, dry_run=dry_run)
     verb = "would go" if dry_run else "gone"
     for one in found:
         typer.echo(f"{one.checkpoint}: {', '.join(one.parts)} {verb}, {readable_bytes(one.freed)}")

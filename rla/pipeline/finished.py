@@ -118,14 +118,14 @@ def unneeded_parts(iteration: int, config: CheckpointsConfig, *, finished: int, 
     return PARTS
 
 
-def prune_run(run: Path, config: Config, *, plan: Path = PLAN, dry_run: bool = False) -> list[Removal]:
+def prune_run(run: Path, config: Config, *, dry_run: bool = False) -> list[Removal]:
     """Remove the parts of checkpoints that are not needed any more, oldest first, unless it is a `dry_run`. Returns the
     removals. Raises UserError if the system refuses one.
     """
     if not config.checkpoints.keep:
         return []
     finished, _ = finished_iterations(run)
-    planned, found = planned_evaluations(plan, run), list[Removal]()
+    planned, found = planned_evaluations(PLAN, run), list[Removal]()
     for iteration in range(1, finished + 1):
         awaited = iteration in planned and not policy_evaluated(run, iteration)
         parts = unneeded_parts(iteration, config.checkpoints, finished=finished, awaited=awaited)
