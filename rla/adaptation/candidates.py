@@ -31,7 +31,7 @@ from rla.adaptation.drafting import (
     edit_tally,
     evidence_of,
 )
-from rla.config.load import own_engine
+from rla.config.load import proposing_server
 from rla.envs.protocols import Adapts, Ask, AsksModel, Configurable, Env, Proof, Proves, RejectedEdit, need
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
@@ -189,8 +189,7 @@ def _drafter_of(
     found = model_folder(model) if isinstance(model, Path) else model
     engine = replace(ctx.config.generator, context=own.context or ctx.config.generator.context)
     if own.server:
-        server = own_engine("server", {"url": own.server}, where="adaptation.llm.server is set")
-        engine = replace(engine, backend="server", own=server)
+        engine = replace(engine, backend="server", own=proposing_server(own.server))
     try:
         generator, tokenizer = make_generator(engine, model=found, seed=ctx.config.seed, training=False)
     except UserError as error:

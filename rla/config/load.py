@@ -357,7 +357,7 @@ def _combinations(config: Config) -> Iterator[str]:
             yield "judge.server is set, and a chat server does not restrict its replies; set judge.decoding: free"
     if server := config.adaptation.llm.server:
         yield from address_flaws(server, "adaptation.llm.server", "adaptation.llm.server is set")
-        own_engine("server", {"url": server}, where="adaptation.llm.server is set")
+        proposing_server(server)
     ordered = {
         "credit.policy_band": credit.policy_band,
         "credit.reward_model_band": credit.reward_model_band,
@@ -492,9 +492,9 @@ OWN = (
 )
 
 
-def own_engine(name: str, data: Any, *, where: str) -> Any:
-    """The parameters `generator.own` of a registered engine. Raises UserError as `_with_own_parameters` does."""
-    return _own(OWN[0], name, data, where)
+def proposing_server(url: str) -> Any:
+    """The parameters `generator.own` of the engine that asks `adaptation.llm.server`. Raises UserError."""
+    return _own(OWN[0], "server", {"url": url}, "adaptation.llm.server is set")
 
 
 def _own(of: tuple[str, str, str, tuple[str | None, ...], str], name: str | None, data: Any, where: str) -> Any:
