@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -153,9 +153,16 @@ def run_workers(
     running, listeners = [], []
     try:
         for part, own in zip(parts, gpus, strict=True):
-            environment = worker_environment(workers=len(parts), gpus=own)
-            running.append(start_worker([*arguments, "--slice", str(part)], environment))
-            listeners.append(threading.Thread(target=_forward, args=(running[-1], f"[{part}] "), daemon=True))
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "rla", *arguments, "--slice", str(part)],
+                env=worker_environment(workers=len(parts), gpus=own),
+                stdin=subprocess.PIPE,  # `end_with_stdin`
+                stdout=subprocess.DEVNULL,  # the summary of a slice; the caller prints one of the whole
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            running.append(worker)
+            listeners.append(threading.Thread(target=_forward, args=(worker, f"[{part}] "), daemon=True))
             listeners[-1].start()
         codes = [process.wait() for process in running]
         for listener in listeners:
@@ -172,18 +179,6 @@ def run_workers(
             if process.stdin is not None:
                 process.stdin.close()
     return {part: exit_text(code) for part, code in zip(parts, codes, strict=True) if code}
-
-
-def start_worker(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A fresh interpreter in a process group of its own, whose standard input is a pipe (`end_with_stdin`)."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "rla", *arguments],
-        env=dict(environment),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,  # the summary of a slice; the caller prints one of the whole
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
 
 
 def worker_environment(*, workers: int, gpus: Sequence[str]) -> dict[str, str]:

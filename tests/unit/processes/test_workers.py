@@ -65,13 +65,13 @@ def test_too_few_gpus_for_one_worker_names_the_key_that_asks_for_them(monkeypatc
 
 
 def test_workers_know_that_a_call_has_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+    told, popen = [], subprocess.Popen
 
-    def started(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        told.append(environment[WORKER])
-        return subprocess.Popen(["true"], stderr=subprocess.PIPE)
+    def started(command: Sequence[str], *, env: Mapping[str, str], **_: object) -> subprocess.Popen[bytes]:
+        told.append(env[WORKER])
+        return popen(["true"], stderr=subprocess.PIPE)
 
-    monkeypatch.setattr("rla.processes.start_worker", started)
+    monkeypatch.setattr(subprocess, "Popen", started)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = GeneratorConfig(backend="scripted")
     failed = run_workers(["rollout"], slices(2), generator=config, asked="--workers")
