@@ -132,7 +132,8 @@ def ppo_clip(
     marks = {
         "clip_low_share": ((ratio < 1 - clip_low) & (advantage < 0)).to(loss.dtype),
         "clip_high_share": ((ratio > 1 + clip_high) & (advantage > 0)).to(loss.dtype),
-        **_kl_and_ratio(log_ratio),
+        "approx_kl": ratio - 1 - log_ratio.detach(),
+        "ratio": ratio,
         "extreme_tokens": outside.to(loss.dtype),
     }
     if dual_clip:
@@ -146,9 +147,13 @@ def cispo(inputs: LossInputs, *, clip_high: float, level: Level = "token") -> tu
     log_ratio = log_ratio.detach()
     ratio = log_ratio.exp()
     loss = -ratio.clamp(max=clip_high) * inputs.advantage * inputs.logp.masked_fill(outside, 0.0)
-    above = (ratio > clip_high) & (inputs.advantage > 0)
-    marks = {"clip_high_share": above.to(loss.dtype), **_kl_and_ratio(log_ratio)}
-    return loss, {**marks, "extreme_tokens": outside.to(loss.dtype)}
+    marks = {
+        "clip_high_share": ((ratio > clip_high) & (inputs.advantage > 0)).to(loss.dtype),
+        "approx_kl": ratio - 1 - log_ratio,
+        "ratio": ratio,
+        "extreme_tokens": outside.to(loss.dtype),
+    }
+    return loss, marks
 
 
 def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]:
@@ -158,12 +163,6 @@ def policy_loss(inputs: LossInputs, config: TrainConfig) -> tuple[Tensor, Marks]
     return ppo_clip(
         inputs, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip or 0.0, level=level
     )
-
-
-def _kl_and_ratio(log_ratio: Tensor) -> Marks:
-    log_ratio = log_ratio.detach()
-    ratio = log_ratio.exp()
-    return {"approx_kl": ratio - 1 - log_ratio, "ratio": ratio}
 
 
 def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
