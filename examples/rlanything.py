@@ -28,6 +28,7 @@ from rla.adaptation.acceptance import judge_pending, measured_accuracies, next_p
 from rla.adaptation.candidates import Candidate, prove
 from rla.adaptation.drafting import RulesDrafter, evidence_of
 from rla.adaptation.selection import choose
+from rla.config.sections import CreditConfig
 from rla.config.training import TrainConfig
 from rla.credit import consistency, estimators
 from rla.credit.advantages import only_mixed
@@ -225,8 +226,8 @@ def main(iterations: int) -> list[dict[str, Any]]:
         rewards = estimators.integrated_advantages(training, steps, step_weight=step_weight)
         rewards = only_mixed(rewards, accuracy, (0.0, 1.0))  # if all outcomes are equal, only noise is left
         # R_S_ij = R_i * S_ij, standardised over the m judgements of the same step.
-        options = {"normalise": "step", "band": band, "balanced": True}
-        consistent = consistency.rewards(judgements, rewards, accuracy, step_weight=step_weight, **options)
+        options = CreditConfig(step_weight=step_weight, reward_model_band=band, reward_model_balanced=True)
+        consistent = consistency.rewards(judgements, rewards, accuracy, options)
 
         # 4. Two updates.
         paid, judged = (frame.filter(pl.col("advantage") != 0).to_dicts() for frame in (rewards, consistent))

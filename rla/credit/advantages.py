@@ -62,16 +62,7 @@ def both_advantages(
         policy = only_mixed(policy, accuracy, config.policy_band)
     given = own.select("trajectory_id", "step", "mean_score")
     policy = in_schema(policy.drop("mean_score").join(given, on=["trajectory_id", "step"]), POLICY_REWARDS)
-    rm = consistency_rewards(
-        judgements,
-        policy,
-        accuracy,
-        step_weight=config.step_weight,
-        normalise=config.reward_model_normalise,
-        band=config.reward_model_band,
-        balanced=config.reward_model_balanced,
-    )
-    return policy, rm
+    return policy, consistency_rewards(judgements, policy, accuracy, config)
 
 
 def policy_advantages(episodes: pl.DataFrame, steps: pl.DataFrame, config: CreditConfig) -> pl.DataFrame:

@@ -18,25 +18,16 @@ apart, which mu = p+ + p- measures, and nothing by knowing which is the more fre
 
 from __future__ import annotations
 
-from typing import Literal
-
 import polars as pl
 
+from rla.config.sections import CreditConfig
 from rla.credit.estimators import RM_REWARDS, TOLERANCE, in_schema, integrated_reward, standardised
 
-Normalise = Literal["step", "task", "none"]
-GROUPS: dict[Normalise, list[str]] = {"step": ["trajectory_id", "step"], "task": ["task_id"]}
+GROUPS = {"step": ["trajectory_id", "step"], "task": ["task_id"]}
 
 
 def rewards(
-    judgements: pl.DataFrame,
-    policy_rewards: pl.DataFrame,
-    accuracy: pl.DataFrame,
-    *,
-    step_weight: float,
-    normalise: Normalise,
-    band: tuple[float, float],
-    balanced: bool = False,
+    judgements: pl.DataFrame, policy_rewards: pl.DataFrame, accuracy: pl.DataFrame, config: CreditConfig
 ) -> pl.DataFrame:
     """One row per judgement of a task whose accuracy lies in the band, bounds included: columns of `RM_REWARDS`.
 
@@ -44,17 +35,18 @@ def rewards(
     trajectory_id, task_id, step, outcome, mean_score; judgements of other steps are left out. `accuracy`: task_id,
     accuracy. A task that is nearly always won or lost has too few steps of the other kind to be judged against.
     """
-    trained = accuracy.filter(pl.col("accuracy").is_between(*band)).select("task_id")
+    trained = accuracy.filter(pl.col("accuracy").is_between(*config.reward_model_band)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
-    advantage = pl.col("reward") if normalise == "none" else standardised("reward", GROUPS[normalise])
+    group, paid = GROUPS.get(config.reward_model_normalise), integrated_reward(config.step_weight)
+    advantage = pl.col("reward") if group is None else standardised("reward", group)
     rows = (
         judgements.select("trajectory_id", "step", "judgement", "score")
         .join(steps.join(trained, on="task_id", how="semi"), on=["trajectory_id", "step"])
         .sort("trajectory_id", "step", "judgement")
-        .with_columns(reward=(integrated_reward(step_weight) * pl.col("score")).fill_null(-(1.0 + step_weight)))
+        .with_columns(reward=(paid * pl.col("score")).fill_null(-(1.0 + config.step_weight)))
         .with_columns(advantage.alias("advantage"))
     )
-    if balanced:
+    if config.reward_model_balanced:
         size, was_won = pl.col("advantage").abs(), pl.col("outcome") > 0
         won, lost = size.filter(was_won).sum(), size.filter(~was_won).sum()
         scale = (won + lost) / (2 * pl.when(was_won).then(won).otherwise(lost))

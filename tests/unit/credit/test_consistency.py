@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
+from typing import Literal
 
 import polars as pl
 import pytest
 
+from rla.config.sections import CreditConfig
 from rla.credit import consistency, estimators
-from rla.credit.consistency import Normalise
 from rla.credit.estimators import RM_REWARDS
 from tests.unit.credit.builders import Votes, episodes, judgements, lists, steps
 
@@ -20,7 +21,7 @@ def rewards(
     outcomes: dict[str, int],
     votes: Mapping[str, Sequence[Votes]],
     *,
-    normalise: Normalise = "none",
+    normalise: Literal["step", "task", "none"] = "none",
     weight: float = 1.0,
     balanced: bool = False,
 ) -> pl.DataFrame:
@@ -29,10 +30,7 @@ def rewards(
         judgements(votes),
         estimators.integrated_advantages(played, steps(votes), step_weight=weight),
         estimators.accuracies(played),
-        step_weight=weight,
-        normalise=normalise,
-        band=(0.2, 0.8),
-        balanced=balanced,
+        CreditConfig(step_weight=weight, reward_model_normalise=normalise, reward_model_balanced=balanced),
     )
 
 
@@ -130,9 +128,7 @@ def test_the_reward_is_that_of_outcome_and_votes_whatever_the_policy_trains_on()
         judgements(votes),
         policy_rows,
         estimators.accuracies(played),
-        step_weight=1.0,
-        normalise="none",
-        band=(0.2, 0.8),
+        CreditConfig(reward_model_normalise="none"),
     )
     assert found.equals(rewards(MIXED, votes))
 

@@ -8,6 +8,7 @@ from math import sqrt
 import polars as pl
 import pytest
 
+from rla.config.sections import CreditConfig
 from rla.credit import consistency, estimators
 from rla.credit.estimators import standardised
 from rla.metrics.diagnostics import diagnostics
@@ -36,9 +37,7 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
             judged,
             policy,
             estimators.accuracies(played),
-            step_weight=0.7,
-            normalise="task",
-            band=(0.0, 1.0),
+            CreditConfig(step_weight=0.7, reward_model_normalise="task", reward_model_band=(0.0, 1.0)),
         )
         by_outcome = estimators.outcome_advantages(played, scored)
         return [policy.rows(), rm.rows(), by_outcome.rows(), estimators.accuracies(played).rows()]
