@@ -1,20 +1,6 @@
 """The interface of an environment. `Env` is required; every other ability is an optional protocol.
 
-| protocol | members | used by |
-|---|---|---|
-| `Env` | `name`, `Params`, `tasks`, `make`, `policy_prompt` | every stage |
-| `Checks` | `check` | reading of parameters |
-| `Judged` | `judge_prompt` | score-steps |
-| `Probes` | `prober`, `reward_rule` | score-steps, compute-rewards: a reward model that writes about tasks |
-| `Shares`, `Spreads`, `Pooled` | `service`; `spreads`; `slow`, `warm` | rollout |
-| `Imports` | `import_tasks` | make-tasks |
-| `Vocabulary` | `exact_text`, `tokenizer_texts`, `tokenizer_phrases` | init-model |
-| `Demonstrates`, `Teaches` | `demonstrate`; `lesson` | warm-start |
-| `Labels`, `LabelsSeen` | `label`; `label_seen` | warm-start, compute-rewards, evaluate |
-| `Concurrent` | `concurrency` | where the two above are used: several demonstrations or labels at a time |
-| `HasExpert` | `play_expert` | validate-tasks |
-| `Adapts` | `edit_fields`, `course`, `propose`, `apply`, `likeness` | adapt-env |
-| `Configurable`, `AsksModel`, `Proves` | `configured`; `proposal_prompt`; `proof` | adapt-env |
+`docs/guide/bring-an-environment.md` has a table of them, which says what a run has to do without each.
 
 A class implements a protocol by having its members; it inherits from nothing. A stage that depends on an ability asks
 for it with `need`. The protocols above `Env` describe the objects that environments return: the prompts, and services
