@@ -28,8 +28,6 @@ P = ParamSpec("P")
 
 
 def guarded_command(command: Callable[P, Any]) -> Callable[P, None]:
-    """A command that runs inside `guard`."""
-
     @wraps(command)
     def call(*args: P.args, **options: P.kwargs) -> None:
         guard(lambda: command(*args, **options))

@@ -42,12 +42,10 @@ def ranged(
 
 
 def from_zero(default: int) -> Any:
-    """A key for whole numbers from 0."""
     return ranged(default, least=0)
 
 
 def from_one(default: int) -> Any:
-    """A key for whole numbers from 1."""
     return ranged(default, least=1)
 
 

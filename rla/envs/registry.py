@@ -31,7 +31,6 @@ REQUIRED = ("name", "Params", "tasks", "make", "policy_prompt")
 
 
 def installed_environments() -> dict[str, EntryPoint]:
-    """The entry point of every environment, by name."""
     return dict(sorted((registered(GROUP) | BUILTIN).items()))
 
 

@@ -83,7 +83,6 @@ UNTRAINED = "eval/untrained"  # of a run: the evaluation of a model that exists,
 
 
 def artifact(run: Path, name: str, iteration: int) -> Path:
-    """The folder (or file) of the artifact `name` at `iteration`."""
     return run / path_below(name).format(i=iteration, p=iteration - 1)
 
 

@@ -57,7 +57,7 @@ PACKAGES = {
     "rla_study": set(),
 }
 # The size of the core (rla/ and stages/): a change that needs more takes something away first.
-MOST_LINES, MOST_FILES, MOST_NAMES = 25_775, 123, 861
+MOST_LINES, MOST_FILES, MOST_NAMES = 25_769, 123, 861
 LONGEST = 600  # lines of a file
 
 ROOT = 8  # modules at most in the root of rla/
