@@ -17,8 +17,9 @@ from typing import Any
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.report.episodes import played_in, played_iterations
 from rla.store.atomic import write_json
+from rla.store.layout import artifact, held_out_root, numbered_folders
+from rla.store.manifest import is_complete
 from rla.store.reading import read_tasks, stream_rows
 from rla.store.records import Task
 from rla_programs.coding.fences import fenced_blocks, lines_of
@@ -46,18 +47,24 @@ def export_livecodebench(
     to its metrics. Returns lines for the user. Raises UserError if nothing was evaluated, or if no task asks for a
     program.
     """
-    name = split or config.tasks.test_splits[0]
-    evaluated = played_iterations(run, config, name)
-    if iteration is None and not evaluated:
-        raise UserError(f"{run}: nothing was evaluated on {name}; call `rla evaluate` first")
-    number = evaluated[-1] if iteration is None else iteration
-    played = played_in(run, config, number, name)
-    tasks = [task for folder, _ in played.pools for task in read_tasks(folder)]
+    splits = config.tasks.test_splits
+    name = split or splits[0]
+    if name not in splits:
+        raise UserError(f"--split {name}: not a held-out split of this run; choose one of {', '.join(splits)}")
+    root = held_out_root(run, splits, name)
+    places = {i: artifact(root, "eval_trajectories", i) for i in numbered_folders(root / "eval")}
+    evaluated = [i for i, place in places.items() if is_complete(place)]
+    number = max(evaluated, default=None) if iteration is None else iteration
+    if number not in evaluated:
+        which = "nothing was evaluated" if number is None else f"there is no complete evaluation {number}"
+        raise UserError(f"{run}: {which} on {name}; call `rla evaluate` first")
+    trajectories, pool = places[number], artifact(root, "test_tasks", 0)
+    tasks = read_tasks(pool) if is_complete(pool) else []
     questions = {task.task_id: found for task in tasks if (found := code_question(task)) is not None}
-    programs = _programs_of(played.trajectories, questions)
+    programs = _programs_of(trajectories, questions)
     if not programs:
-        raise UserError(f"{played.trajectories}: none of its tasks asks for a program; LiveCodeBench judges programs")
-    file = out or played.trajectories.with_name(FILE)
+        raise UserError(f"{trajectories}: none of its tasks asks for a program; LiveCodeBench judges programs")
+    file = out or trajectories.with_name(FILE)
     rows = [{"question_id": questions[task].name, "code_list": code} for task, code in programs.items()]
     write_json(file, sorted(rows, key=lambda row: str(row["question_id"])))
     unknown = sum(not questions[task].known for task in programs)

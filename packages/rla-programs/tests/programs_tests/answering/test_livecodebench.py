@@ -97,8 +97,20 @@ def test_the_evaluation_file_of_the_tool_keeps_its_ids(tmp_path: Path) -> None:
 
 
 def test_a_run_without_an_evaluation_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="call `rla evaluate` first"):
+    with pytest.raises(UserError, match="nothing was evaluated on test; call `rla evaluate` first"):
         export_livecodebench(tmp_path, CONFIG, iteration=None, split=None, out=None)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "split", "why"),
+    [(2, None, "no complete evaluation 2 on test"), (None, "other", "--split other: not a held-out split of this run")],
+)
+def test_an_evaluation_that_does_not_exist_is_refused(
+    tmp_path: Path, iteration: int | None, split: str | None, why: str
+) -> None:
+    run = evaluated(tmp_path / "r", 0, task("t1", env="coding", payload=problem("builtin")))
+    with pytest.raises(UserError, match=why):
+        export_livecodebench(run, CONFIG, iteration=iteration, split=split, out=None)
 
 
 @pytest.mark.parametrize(
