@@ -20,7 +20,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     summary, out = collect(existing_run(ctx.run)), ctx.path("out")
     made = tables_of_run(summary)
     write_text(out / "report.txt", text_of_run(summary, made, width=WIDTH))
-    write_text(out / "report.html", page_of_run(summary, made, ctx.config))
+    write_text(out / "report.html", page_of_run(summary, made))
     for panel in panels(summary):
         write_text(out / "curves" / f"{panel.name}.svg", svg(panel))
     write_json(out / "metrics.json", compared_figures(summary))

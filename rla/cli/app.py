@@ -193,7 +193,6 @@ app.command("plan")(commands.plan_command)
 app.command("envs")(commands.envs)
 app.command("params")(commands.params_command)
 app.command("prune")(commands.prune)
-app.command("show")(commands.show)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from rla.adaptation.drafting import Tally, added
 from rla.config import resolved
 from rla.config.schema import ABSENT as NOT_THERE
@@ -18,10 +16,8 @@ from rla.metrics.custom import brought
 from rla.metrics.guards import warned
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary, gain_between, titled_splits
-from rla.report.episodes import Played, episode_frame
-from rla.store.frames import read_judgements
 from rla.store.layout import UNTRAINED, artifact
-from rla.store.manifest import is_complete, read_json, read_run_config, run_config_path
+from rla.store.manifest import read_json, read_run_config, run_config_path
 from rla.text import counted, duration
 
 ABSENT = "-"
@@ -286,35 +282,6 @@ def parameters_tables(run: Path) -> list[Table]:
             listing=True,
         )
     ]
-
-
-def played_table(played: Played) -> Table:
-    """One line per task: how many of its episodes were won, the mean vote, and its first episode."""
-    votes = pl.DataFrame(schema={"task_id": pl.String, "mean": pl.Float64})
-    if is_complete(played.scores):
-        scored = read_judgements(played.scores).drop_nulls("score")
-        votes = scored.group_by("task_id").agg(mean=pl.col("score").cast(pl.Float64).mean())
-    tasks = (
-        episode_frame(played)
-        .sort("rollout", "trajectory_id")
-        .group_by("task_id", maintain_order=True)
-        .agg(
-            pl.col("kind", "status").first(),
-            won=(pl.col("outcome") > 0).mean(),
-            episodes=pl.len(),
-            instruction=pl.col("instruction").first(),
-            first=pl.col("trajectory_id").first(),
-        )
-        .join(votes, on="task_id", how="left")
-        .sort("kind", "task_id")
-    )
-    columns = ("task", "kind", "status", "won, %", "episodes", "mean vote", "instruction", "first episode")
-    rows = []
-    for task, kind, status, won, episodes, instruction, first, mean in tasks.iter_rows():
-        said = instruction.splitlines()[0] if instruction else ""
-        rows.append((task, kind, status, percent(won), str(episodes), number(mean, 2), said, first))
-    note = "--task ID or --episode ID shows all steps; --worst and --disputed choose some"
-    return Table(title="Tasks that were played", columns=columns, rows=tuple(rows), note=note)
 
 
 def gain_text(gain: Interval) -> str:

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rla.config import resolved
 from rla.envs.alfworld.tasks import task_from_game
+from rla.store.manifest import write_run_config
 from rla.store.records import Judgement, ShownImage
 from rla.store.shards import Origin, write_shard
-from tests.unit.builders import score, step, trajectory
+from tests.unit.builders import configured, score, step, trajectory
 from tests.unit.envs.alfworld import scenes
 
 ORIGIN = Origin(config="c", inputs={}, seed=0)
@@ -54,6 +56,7 @@ def hostile_run(run: Path, *, text: str = HOSTILE, pictures: bool = False, rollo
         name = f"{number:016x}"
         rows.append(trajectory(name, **fields).row())
         votes += [score(name, task_id=task.task_id, step=index, judgements=said(text)).row() for index in range(2)]
+    write_run_config(run, resolved(configured()))
     write_shard(run / "0/pool", "tasks", [task.row()], ORIGIN)
     write_shard(run / "1/trajectories", "trajectories", rows, ORIGIN, counts=COUNTS)
     write_shard(run / "1/scores", "scores", votes, ORIGIN)

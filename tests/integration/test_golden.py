@@ -3,8 +3,6 @@
 Every row of every shard of an ALFWorld run is digested as JSON and compared with `golden.json`. The column `policy` is
 left out, because it is a digest of the checkpoint's own record. After a change that is meant to change rows, write the
 file anew with `python -m tests.integration.golden`.
-
-The same run is then shown by `rla show`.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from rla.store.reading import read_rows
-from tests.integration.conftest import Rla
 from tests.integration.golden import GOLDEN, alfworld
 
 
@@ -42,37 +38,3 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_scripted_iteration_writes_the_recorded_rows(scripted: Path) -> None:
     assert json.loads((scripted / "digests.json").read_text()) == json.loads(GOLDEN.read_text())
-
-
-def assert_episodes_are_shown(folder: Path, rla: Rla) -> None:
-    """By their own name, by their task's, and as a page."""
-    run = ("show", "--run", "r")
-    code, said, error = rla(*run)
-    assert (code, error) == (0, "") and "iteration 2" in said  # the last that was played
-    rows = read_rows(folder / "r/1/trajectories", "trajectories")
-    row = next(row for row in rows if row["steps"])
-    for option, value in (("--episode", row["trajectory_id"]), ("--task", row["task_id"][:10])):
-        code, said, error = rla(*run, "--iteration", "1", option, value)
-        assert (code, error) == (0, "")
-        assert row["trajectory_id"] in said and "vote" in said and "advantage" in said and "R " in said
-    code, said, error = rla(*run, "--iteration", "1", "--disputed", "--count", "3", "--html", "page.html")
-    assert (code, error) == (0, "") and "votes call the step good" in Path("page.html").read_text()
-
-
-def test_its_episodes_can_be_shown(scripted: Path, rla: Rla, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(scripted)
-    assert_episodes_are_shown(scripted, rla)
-    code, said, _ = rla("show", "--run", "r", "--iteration", "1", "--worst")
-    assert code == 0 and "votes call the step good, and it" in said
-
-
-def test_what_cannot_be_shown_is_said(scripted: Path, rla: Rla, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(scripted)
-    for arguments, said in (
-        (("--iteration", "7"), "no episodes of iteration 7"),
-        (("--iteration", "1", "--worst", "--disputed"), "give one of them"),
-        (("--iteration", "1", "--episode", "nowhere"), "there is none"),
-        (("--split", "elsewhere"), "not a held-out split"),
-    ):
-        code, _, error = rla("show", "--run", "r", *arguments)
-        assert code == 2 and said in error, (arguments, error)

@@ -199,15 +199,6 @@ def test_a_probe_whose_labels_are_missing_gets_them_and_its_episodes_stay(folder
         assert [part.stat().st_mtime_ns for part in before] == times
 
 
-def test_show_prints_the_pictures_of_a_step(folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "episode.html"
-    task = trajectories()[0]["task_id"]
-    call_show = ["show", "--run", "r", "--iteration", "1", "--task", task, "--html", str(page)]
-    assert run(call_show) == 0
-    shown = [screen for row in trajectories() if row["task_id"] == task for screen in row["screens"]]
-    assert page.read_text().count("data:image/png;base64,iVBOR") == sum(map(len, shown))  # that of the end, too
-
-
 def test_the_request_carries_the_pictures_of_its_prompt(folder: Path) -> None:
     from rla.config.sections import GeneratorConfig
     from rla.llm.factory import make_generator

@@ -16,8 +16,8 @@ import polars as pl
 
 from rla.config import Config
 from rla.errors import UserError
-from rla.report.episodes import ShownEpisode, episode_frame, played_in, shown_episodes
 from rla.rollouts.labels import LABELS
+from rla_study.showing.episodes import ShownEpisode, episode_frame, played_in, shown_episodes
 
 COLUMNS = ["iteration", "task", "kind", "instruction", "outcome", "steps", "reward", "votes", "before", "after"]
 EPISODES = 8  # of an iteration, half of them won if there are as many

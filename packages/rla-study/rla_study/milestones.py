@@ -26,8 +26,7 @@ from rla.pipeline.plan import Plan
 from rla.pipeline.run import StageDone
 from rla.processes import usable_cores
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
-from rla.report.episodes import Excerpt, Played, episode_frame, played_in, shown_episodes
-from rla.report.render import draw, terminal_width
+from rla.report.render import terminal_width
 from rla.report.tables import LOOP, bounds, percent
 from rla.rollouts.labels import LABELS
 from rla.store.layout import UNTRAINED, artifact
@@ -35,6 +34,8 @@ from rla.store.manifest import read_json
 from rla.store.records import StopReason
 from rla.text import counted, duration
 from rla_study.planning.before import foreseen
+from rla_study.showing.drawing import draw
+from rla_study.showing.episodes import Excerpt, Played, episode_frame, played_in, shown_episodes
 from rla_study.timeline.timeline import timed_call
 
 ENDS = 2  # steps shown from the beginning and from the end of an episode

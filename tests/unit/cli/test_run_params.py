@@ -42,7 +42,7 @@ def guesses(example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("guesses")
-@pytest.mark.parametrize("words", [["show", "--task", "t"], ["report"], ["judge-accuracy"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["report"], ["judge-accuracy"]], ids=" ".join)
 def test_a_run_is_read_with_its_own_parameters(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call([*words, "--run", str(RUN)]) == 0, capsys.readouterr().err
 
@@ -76,14 +76,13 @@ def two_runs(example: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("two_runs")
-@pytest.mark.parametrize("words", [["show"], ["show", "--task", "t"], ["report"]], ids=" ".join)
-def test_without_a_run_the_newest_is_looked_at(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(words) == 0, capsys.readouterr().err
+def test_without_a_run_the_newest_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["report"]) == 0, capsys.readouterr().err
     said = "".join(capsys.readouterr())
     assert "runs/new" in said and "runs/old" not in said
 
 
-LOOKING = ("show --run", "prune --run", "report --run")
+LOOKING = ("prune --run", "report --run")
 
 
 @pytest.mark.usefixtures("two_runs")

@@ -120,5 +120,5 @@ def test_a_class_that_is_not_to_be_had_is_one_clear_error(
 
 def test_a_package_has_sections_on_the_page_of_a_run(tmp_path: Path) -> None:
     summary = RunSummary(run=tmp_path / "mine", iterations=(), evaluations=(), seconds={}, gain=None)
-    page = page_of_run(summary, [], configured())
+    page = page_of_run(summary, [])
     assert '<section id="jumps"><h2>Highest</h2>\n<p>of mine</p>' in page

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rla.cli.commands import run_and_config
 from rla.cli.guard import NEWEST, Overrides, guard
+from rla_study.showing.command import run_and_config
 
 if TYPE_CHECKING:
     from rla.config import Config

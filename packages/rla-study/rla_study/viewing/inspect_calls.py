@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rla.report.episodes import ShownStep
 from rla.text import printable
+from rla_study.showing.episodes import ShownStep
 
 
 def inspect_calls(episode: str, step: ShownStep) -> list[Any] | None:

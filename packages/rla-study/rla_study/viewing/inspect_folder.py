@@ -23,11 +23,11 @@ from typing import Any
 from rla.config import Config
 from rla.errors import UserError
 from rla.plugins import need_package
-from rla.report.episodes import Played, played_in, played_iterations, shown_episodes
 from rla.store.atomic import refuse_others, remove_file, write_atomic, write_json
 from rla.store.manifest import MANIFEST, file_digest, is_complete, optional_json
 from rla.store.reading import read_part, shard_parts
 from rla.store.records import content_id
+from rla_study.showing.episodes import Played, played_in, played_iterations, shown_episodes
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 from rla_study.whole_folder import whole_folder
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rla.report.episodes import ShownEpisode, ShownStep, Vote
 from rla.store.records import StopReason, content_id
 from rla.text import one_line, printable
+from rla_study.showing.episodes import ShownEpisode, ShownStep, Vote
 from rla_study.viewing.inspect_calls import inspect_calls, told_result_of
 
 if TYPE_CHECKING:

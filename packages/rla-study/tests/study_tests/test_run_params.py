@@ -10,7 +10,7 @@ from rla.cli.app import run as call
 from tests.unit.cli.test_run_params import RUN, example, guesses, two_runs
 
 __all__ = ["example", "guesses", "two_runs"]
-LOOKING = ("view", "export --run", "lineage --run", "compare", "timeline")
+LOOKING = ("show --run", "view", "export --run", "lineage --run", "compare", "timeline")
 
 
 @pytest.mark.usefixtures("guesses")
@@ -19,9 +19,15 @@ def test_a_run_is_exported_with_its_own_parameters(capsys: pytest.CaptureFixture
     assert call(["export", "--iteration", "1", "--run", str(RUN)]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("guesses")
+def test_a_run_is_shown_with_its_own_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["show", "--task", "t", "--run", str(RUN)]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("two_runs")
-def test_without_a_run_the_newest_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["lineage"]) == 0, capsys.readouterr().err
+@pytest.mark.parametrize("words", [["show"], ["show", "--task", "t"], ["lineage"]], ids=" ".join)
+def test_without_a_run_the_newest_is_looked_at(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(words) == 0, capsys.readouterr().err
     said = "".join(capsys.readouterr())
     assert "runs/new" in said and "runs/old" not in said
 

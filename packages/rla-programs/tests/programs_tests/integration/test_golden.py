@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from study_tests.integration.test_show import assert_episodes_are_shown
 
 from programs_tests.integration.golden import GOLDEN, coding
 from tests.integration.conftest import Rla
-from tests.integration.test_golden import assert_episodes_are_shown, played_in
+from tests.integration.test_golden import played_in
 
 
 @pytest.fixture(scope="module")

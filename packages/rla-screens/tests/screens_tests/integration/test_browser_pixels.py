@@ -13,6 +13,7 @@ import pytest
 import torch
 from rla_screens.browser.params import PROGRAM
 from rla_screens.screens.pointing import with_pointer
+from rla_study.showing.episodes import played_in, shown_episodes
 from torch import Tensor
 
 from rla.cli.app import run
@@ -21,7 +22,6 @@ from rla.models.load import load_model
 from rla.pictures.encoder import VisionCollator
 from rla.pictures.shard import with_pngs
 from rla.pictures.vision import VisionFormat, load_vision
-from rla.report.episodes import played_in, shown_episodes
 from rla.store.reading import read_rows, shard_parts
 from rla.store.records import ImageSpan
 from rla.training.model import TokenScorer, collate

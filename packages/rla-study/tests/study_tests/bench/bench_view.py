@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rla_study.showing.episodes import episode_frame, played_in
 from rla_study.viewing.inspect_folder import export_new, write_site
 from rla_study.viewing.inspect_server import viewer
 
 from rla.envs.registry import load_config
-from rla.report.episodes import episode_frame, played_in
 from rla.text import readable_bytes
 from tests.browser.chromium import browser_page, chromium
 

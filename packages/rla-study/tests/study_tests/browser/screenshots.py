@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from rla_study.showing.episodes import episode_frame, played_in, played_iterations
 from rla_study.viewing.command import exported_folder
 from rla_study.viewing.inspect_folder import export_new, write_site
 
 from rla.cli.app import run as call
 from rla.envs.registry import load_config
-from rla.report.episodes import episode_frame, played_in, played_iterations
 from tests.browser.chromium import Page, browser_page, served
 
 WIDTH, HEIGHT = 1100, 720

@@ -11,9 +11,9 @@ import pytest
 from rla_study.viewing.inspect_folder import Following, export_new, write_site
 from rla_study.viewing.inspect_server import viewer
 
+from study_tests.browser.test_report_page import unharmed
 from tests.browser.chromium import Page, served
 from tests.browser.hostile_run import ATTACKS, hostile_run
-from tests.browser.test_report_page import unharmed
 from tests.unit.builders import configured
 
 pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")

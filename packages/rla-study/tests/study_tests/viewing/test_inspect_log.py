@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rla_study.showing.episodes import ShownCall, ShownEpisode, ShownStep, Vote
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
-
-from rla.report.episodes import ShownCall, ShownEpisode, ShownStep, Vote
 
 pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
 SOURCE = Exported(

@@ -22,6 +22,7 @@ from rla.envs.registry import environment
 from rla.errors import UserError
 from rla.pictures.prompts import DrawsActions
 from rla.pictures.shard import images_of_part, named_images
+from rla.report.tables import Table, number, percent
 from rla.rollouts.labels import LABELS, labels_in
 from rla.store.frames import read_judgements
 from rla.store.layout import artifact, held_out_root, numbered_folders
@@ -360,3 +361,32 @@ def named_excerpts(played: Played, config: Config, column: str, beginning: str) 
     rows = table.filter(pl.col(column) == ids[0]).sort("rollout", "trajectory_id")
     whole = shown_episodes(played, set(rows["trajectory_id"]), config)
     return [Excerpt(episode=whole[name]) for name in rows["trajectory_id"]]
+
+
+def played_table(played: Played) -> Table:
+    """One line per task: how many of its episodes were won, the mean vote, and its first episode."""
+    votes = pl.DataFrame(schema={"task_id": pl.String, "mean": pl.Float64})
+    if is_complete(played.scores):
+        scored = read_judgements(played.scores).drop_nulls("score")
+        votes = scored.group_by("task_id").agg(mean=pl.col("score").cast(pl.Float64).mean())
+    tasks = (
+        episode_frame(played)
+        .sort("rollout", "trajectory_id")
+        .group_by("task_id", maintain_order=True)
+        .agg(
+            pl.col("kind", "status").first(),
+            won=(pl.col("outcome") > 0).mean(),
+            episodes=pl.len(),
+            instruction=pl.col("instruction").first(),
+            first=pl.col("trajectory_id").first(),
+        )
+        .join(votes, on="task_id", how="left")
+        .sort("kind", "task_id")
+    )
+    columns = ("task", "kind", "status", "won, %", "episodes", "mean vote", "instruction", "first episode")
+    rows = []
+    for task, kind, status, won, episodes, instruction, first, mean in tasks.iter_rows():
+        said = instruction.splitlines()[0] if instruction else ""
+        rows.append((task, kind, status, percent(won), str(episodes), number(mean, 2), said, first))
+    note = "--task ID or --episode ID shows all steps; --worst and --disputed choose some"
+    return Table(title="Tasks that were played", columns=columns, rows=tuple(rows), note=note)

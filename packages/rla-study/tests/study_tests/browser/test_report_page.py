@@ -27,6 +27,7 @@ def test_the_page_stands_alone_and_shows_text_as_text(page: Page, report: Path) 
     page.open(report)
     assert [one for one in page.requests if not one.startswith("data:image/png")] == [report.as_uri()]
     assert unharmed(page)
+    assert "Most disputed steps of iteration 1" in page.text()
     assert "\x1b" not in page.run("document.documentElement.outerHTML")
     for attack in (ATTACKS[0], ATTACKS[1], ATTACKS[6]):
         assert attack in page.run("document.body.textContent")

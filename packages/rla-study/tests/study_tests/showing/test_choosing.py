@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-
-from rla.report.episodes import Choice, chosen_steps
+from rla_study.showing.episodes import Choice, chosen_steps
 
 # By step of episode a: votes, label, advantage.
 STEPS: dict[int, tuple[list[int | None], int | None, float | None]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from html.parser import HTMLParser
 
-from rla.report.episodes import Excerpt, ShownEpisode, ShownStep, Vote
-from rla.report.render import LONGEST, draw, excerpts_page
+from rla_study.showing.drawing import LONGEST, draw, excerpts_page
+from rla_study.showing.episodes import Excerpt, ShownEpisode, ShownStep, Vote
 
 HOSTILE = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m[red]&amp;\u202e"
 PNG = b"\x89PNG\r\n\x1a\nthe bytes of a picture"
