@@ -85,16 +85,6 @@ class PicturesJudge(Protocol):
         """`view` is an `rla.envs.protocols.JudgeView`."""
 
 
-@runtime_checkable
-class DrawsActions(Protocol):
-    """A `PolicyPrompt` that can mark the place an action points at, for viewers of episodes."""
-
-    def drawn(self, action: str, png: bytes) -> bytes:
-        """The last image before `action` with that place marked, or unchanged for other actions. `action` is model
-        text. Raises UserError if the image is damaged.
-        """
-
-
 def shows_images(env: object, config: Config) -> bool:
     """Whether policy and judge see images in an environment."""
     return isinstance(env, ShowsImages) and env.shows_images(config)

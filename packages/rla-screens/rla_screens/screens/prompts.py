@@ -111,7 +111,7 @@ class ScreenPrompt:
         return action if deed is None else self.form.write(deed)
 
     def drawn(self, action: str, png: bytes) -> bytes:
-        """`rla.pictures.prompts.DrawsActions`."""
+        """`rla_study.showing.episodes.DrawsActions`."""
         places = self.pointed(action)
         return with_pointer(png, places) if places else png
 

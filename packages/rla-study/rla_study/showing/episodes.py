@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -20,7 +20,6 @@ from rla.config import Config
 from rla.envs.protocols import Labels, ToolPrompt
 from rla.envs.registry import environment
 from rla.errors import UserError
-from rla.pictures.prompts import DrawsActions
 from rla.pictures.shard import images_of_part, named_images
 from rla.report.tables import Table, number, percent
 from rla.rollouts.labels import LABELS, labels_in
@@ -28,6 +27,16 @@ from rla.store.frames import read_judgements
 from rla.store.layout import artifact, held_out_root, numbered_folders
 from rla.store.manifest import is_complete
 from rla.store.reading import listed_parts, part_rows, read_table, shard_parts, stream_rows
+
+
+@runtime_checkable
+class DrawsActions(Protocol):
+    """A `PolicyPrompt` that can mark the place an action points at."""
+
+    def drawn(self, action: str, png: bytes) -> bytes:
+        """The last image before `action` with that place marked, or unchanged for other actions. `action` is model
+        text. Raises UserError if the image is damaged.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
