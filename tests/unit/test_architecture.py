@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rollouts": WORK,
     "training": WORK | {"tracking"},
     "adaptation": WORK,
-    "report": WORK | {"adaptation", "rollouts", "tracking"},
+    "report": WORK | {"adaptation", "tracking"},
     "stages": WORK | {"rollouts", "training", "adaptation", "report"},
     "cli": WORK | {"report", "stages", "tracking"},
     "__main__": {"cli", "processes"},
@@ -57,7 +57,7 @@ PACKAGES = {
     "rla_study": set(),
 }
 # The size of the core (rla/ and stages/): a change that needs more takes something away first.
-MOST_LINES, MOST_FILES, MOST_NAMES = 25_769, 123, 861
+MOST_LINES, MOST_FILES, MOST_NAMES = 25_435, 122, 849
 LONGEST = 600  # lines of a file
 
 ROOT = 8  # modules at most in the root of rla/
