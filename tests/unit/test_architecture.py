@@ -57,7 +57,7 @@ PACKAGES = {
     "rla_study": set(),
 }
 # The size of the core (rla/ and stages/): a change that needs more takes something away first.
-MOST_LINES, MOST_FILES, MOST_NAMES = 25_435, 122, 849
+MOST_LINES, MOST_FILES, MOST_NAMES = 25_188, 122, 843
 LONGEST = 600  # lines of a file
 
 ROOT = 8  # modules at most in the root of rla/
