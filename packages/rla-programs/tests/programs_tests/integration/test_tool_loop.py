@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rla.cli.app import run as call
 from rla.config import Config
 from rla.envs.registry import environment, load_config
 from rla.errors import UserError
@@ -21,7 +24,6 @@ from rla.store.manifest import read_json
 from rla.store.reading import read_rows
 from rla.store.records import Task
 from rla.store.shards import ShardWriter
-from tests.integration.conftest import Rla, stages
 
 PARAMS = """
 seed: 3
@@ -48,11 +50,17 @@ LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-po
 WEAK = 0.6  # share of the teacher's episodes that are weak
 
 
-@pytest.fixture(params=["short", "hermes"])
-def run(request: pytest.FixtureRequest, rla: Rla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run whose policy is the teacher, and whose judge draws a verdict."""
-    (tmp_path / "params.yaml").write_text(PARAMS.replace("FORMAT", request.param))
-    config = load_config(tmp_path / "params.yaml", [])
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with played_run(tmp_path_factory.mktemp("short"), "short") as run:
+        yield run
+
+
+@contextmanager
+def played_run(folder: Path, form: str) -> Iterator[Path]:
+    """A run after its first rollout, in the working folder. The teacher is its policy, and verdicts are drawn."""
+    (folder / "params.yaml").write_text(PARAMS.replace("FORMAT", form))
+    config = load_config(folder / "params.yaml", [])
 
     def made(generator: Any, *, model: Path, seed: int, training: bool = True) -> Any:
         tokenizer = load_tokenizer(model)
@@ -61,13 +69,21 @@ def run(request: pytest.FixtureRequest, rla: Rla, tmp_path: Path, monkeypatch: p
         def reply(request: Request, seed: int) -> list[int]:
             if request.allowed is not None or request.session is None:  # the judge
                 return hashed_path(request, seed, stop_id=chat.end_id)
-            return [*chat.encode(taught(tmp_path / "r", config, request.session, request.seed)), chat.end_id]
+            return [*chat.encode(taught(folder / "r", config, request.session, request.seed)), chat.end_id]
 
         return ScriptedGenerator(reply, context=generator.context), tokenizer
 
-    monkeypatch.setattr("rla.llm.factory.make_generator", made)
-    stages(rla, "make-tasks", "init-model", "warm-start", "rollout")
-    return tmp_path / "r"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rla.llm.factory.make_generator", made)
+        patch.chdir(folder)
+        called("make-tasks", "init-model", "warm-start", "rollout")
+        yield folder / "r"
+
+
+def called(*names: str, **options: str) -> None:
+    """Calls one stage after the other on the run."""
+    for name in names:
+        assert call([name, "--run", "r", *(text for item in options.items() for text in item)]) == 0, name
 
 
 def taught(run: Path, config: Config, session: str, seed: int) -> str:
@@ -95,10 +111,11 @@ def read_tasks(run: Path, folders: tuple[str, ...]) -> dict[str, Task]:
     return found
 
 
-def test_the_loop_turns_twice_with_a_judge_and_with_tasks_that_change(rla: Rla, run: Path) -> None:
-    stages(rla, *LOOP[1:])
-    stages(rla, *LOOP, **{"--iteration": "2"})
-    stages(rla, "evaluate", "report", **{"--iteration": "2"})
+def test_the_loop_turns_twice_with_a_judge_and_with_tasks_that_change(tmp_path: Path) -> None:
+    with played_run(tmp_path, "hermes") as run:
+        called(*LOOP[1:])
+        called(*LOOP, **{"--iteration": "2"})
+        called("evaluate", "report", **{"--iteration": "2"})
     rows = read_rows(run / "1/trajectories", "trajectories")
     check_calls(rows)
     assert {row["outcome"] for row in rows} == {-1, 1}
@@ -138,26 +155,28 @@ def check_calls(rows: list[dict[str, Any]]) -> None:
         assert all(length > 0 for length in between)  # where the results stand
 
 
-def test_other_concurrency_gives_the_same_episodes(rla: Rla, run: Path) -> None:
-    stages(rla, "rollout", **{"--out": "alone", "--set": "rollout.concurrency=1"})
-    alone = read_rows(run.parent / "alone", "trajectories")
-    assert alone == read_rows(run / "1/trajectories", "trajectories")
+def test_other_concurrency_gives_the_same_episodes(short: Path) -> None:
+    called("rollout", **{"--out": "alone", "--set": "rollout.concurrency=1"})
+    alone = read_rows(short.parent / "alone", "trajectories")
+    check_calls(alone)
+    assert alone == read_rows(short / "1/trajectories", "trajectories")
 
 
 def test_a_call_that_was_interrupted_goes_on_to_the_same_bytes(
-    rla: Rla, run: Path, monkeypatch: pytest.MonkeyPatch
+    short: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def ended(*_: Any, **__: Any) -> None:
         raise UserError("the machine went down")
 
     with monkeypatch.context() as broken:
         broken.setattr(ShardWriter, "finish", ended)
-        assert rla("rollout", "--run", "r", "--out", "torn")[0] == 2
-    torn, whole = run.parent / "torn", parts(run / "1/trajectories")
+        assert call(["rollout", "--run", "r", "--out", "torn"]) == 2
+    torn, whole = short.parent / "torn", parts(short / "1/trajectories")
     assert parts(torn) == whole and len(whole) == 3
     (torn / sorted(whole)[0]).unlink()
-    code, _, said = rla("rollout", "--run", "r", "--out", "torn")
-    assert code == 0 and "calls of the tool: " in said
+    capfd.readouterr()
+    called("rollout", **{"--out": "torn"})
+    assert "calls of the tool: " in capfd.readouterr().err
     assert parts(torn) == whole
 
 
