@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rla_bridges.adapters.openenv import OpenEnv
 from rla_bridges.adapters.openenv_service import OpenEnvService
 from rla_programs.coding.data.problems import problem_of
 
-from bridges_tests.integration.openenv_serving import serving_env
+from bridges_tests.integration.openenv_serving import Serving, serving_env
 from rla.config import Config
 from rla.envs.alfworld.environment import Alfworld
 from rla.envs.observation import AwaitedEnvironment, Observation
@@ -54,6 +54,15 @@ adaptation: {enabled: false}
 evaluation: {rollouts_per_task: 1, max_steps: 3}
 """
 STAGES = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm")
+
+
+@pytest.fixture(scope="module")
+def alfworld(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server for all tests that only play on it."""
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "served.yaml").write_text("env: {name: alfworld}\n")
+    with serving_env(folder, "--env", "alfworld", *SETS, "--params", "served.yaml") as server:
+        yield server
 
 
 def client_config(url: str, *overrides: str) -> Config:
@@ -112,19 +121,18 @@ def blunders(task: Task, config: Config) -> list[str]:
 
 @pytest.mark.parametrize("actions_of", [solution, blunders])
 def test_served_episodes_are_those_of_the_environment_itself(
-    tmp_path: Path, actions_of: Callable[[Task, Config], list[str]]
+    alfworld: Serving, actions_of: Callable[[Task, Config], list[str]]
 ) -> None:
-    alfworld, own = load_config(None, ["env.name=alfworld", *FEW]), own_tasks("alfworld")
+    config, own = load_config(None, ["env.name=alfworld", *FEW]), own_tasks("alfworld")
 
     async def play(episode: AwaitedEnvironment, task: Task) -> tuple[list[Observation], list[Observation]]:
         known = own[id_of(task)]
-        actions = actions_of(known, alfworld)
-        game = Alfworld().make(known, alfworld)
+        actions = actions_of(known, config)
+        game = Alfworld().make(known, config)
         expected = [game.reset(), *[game.step(action.encode("utf-8", "replace").decode()) for action in actions]]
         return expected, await walked(episode, actions)
 
-    with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
-        both = each_played(client_config(server.url), play)
+    both = each_played(client_config(alfworld.url), play)
     assert len(both) == len(own) == 8
     for expected, got in both:
         assert seen_of(got) == seen_of(expected)
@@ -132,17 +140,15 @@ def test_served_episodes_are_those_of_the_environment_itself(
     assert all(got[-1].won for _, got in both) == (actions_of is solution)
 
 
-def test_a_whole_iteration_is_played_on_a_server(rla: Rla, tmp_path: Path) -> None:
+def test_a_whole_iteration_is_played_on_a_server(rla: Rla, tmp_path: Path, alfworld: Serving) -> None:
     (tmp_path / "params.yaml").write_text(TINY)
-    with serving_env(tmp_path, "--env", "alfworld", *SETS, "--params", str(_alfworld_params(tmp_path))) as server:
-        options = ("--env", f"openenv:{server.url}", "--run", "r")
-        for stage in ("make-tasks", "init-model", "warm-start", "evaluate"):
-            code, _, error = rla(stage, *options)
-            assert code == 0, error
-        for stage in STAGES:
-            code, _, error = rla(stage, *options, "--iteration", "1")
-            assert code == 0, error
-        assert server.ended(signal.SIGTERM) == 0
+    options = ("--env", f"openenv:{alfworld.url}", "--run", "r")
+    for stage in ("make-tasks", "init-model", "warm-start", "evaluate"):
+        code, _, error = rla(stage, *options)
+        assert code == 0, error
+    for stage in STAGES:
+        code, _, error = rla(stage, *options, "--iteration", "1")
+        assert code == 0, error
     rows = read_rows(tmp_path / "r/1/trajectories", "trajectories")
     assert len(rows) == 4
     assert {row["stop_reason"] for row in rows} <= {"won", "max_steps"}
@@ -152,12 +158,6 @@ def test_a_whole_iteration_is_played_on_a_server(rla: Rla, tmp_path: Path) -> No
     assert all((tmp_path / "r/1" / name / "checkpoint.json").exists() for name in ("policy", "rm"))
     held_out = {task.task_id for task in read_tasks(tmp_path / "r/test/pool")}
     assert not held_out & {task.task_id for task in read_tasks(tmp_path / "r/0/pool")}
-
-
-def _alfworld_params(folder: Path) -> Path:
-    path = folder / "served.yaml"
-    path.write_text("env: {name: alfworld}\n")
-    return path
 
 
 def test_a_served_sandbox_runs_programs(tmp_path: Path) -> None:
@@ -197,9 +197,8 @@ def test_the_tasks_of_a_runs_pool_are_served(rla: Rla, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("select", ["seed", "listed"])
-def test_the_contract_of_environments_is_kept(rla: Rla, tmp_path: Path, select: str) -> None:
-    with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
-        code, out, error = rla("envs", "--check", f"openenv:{server.url}", "--set", f"env.own.select={select}")
+def test_the_contract_of_environments_is_kept(rla: Rla, alfworld: Serving, select: str) -> None:
+    code, out, error = rla("envs", "--check", f"openenv:{alfworld.url}", "--set", f"env.own.select={select}")
     assert (code, error) == (0, ""), out
 
 
@@ -229,13 +228,12 @@ def test_a_token_is_needed_where_the_server_has_one(tmp_path: Path, monkeypatch:
         assert all(text.startswith("-=") for text in each_played(config, play))
 
 
-def test_what_the_user_can_mend_is_said_in_a_line(rla: Rla, tmp_path: Path) -> None:
+def test_what_the_user_can_mend_is_said_in_a_line(rla: Rla, alfworld: Serving) -> None:
     code, _, error = rla("env", "serve", "--env", "alfworld", "--host", "0.0.0.0")
     assert (code, error.count("\n")) == (2, 1) and "RLA_ENV_TOKEN" in error
-    with serving_env(tmp_path, "--env", "alfworld", *SETS) as server:
-        port = server.url.rpartition(":")[2]
-        code, _, error = rla("env", "serve", "--env", "alfworld", *SETS, "--port", port)
-        assert (code, error.count("\n")) == (2, 1) and "choose another port" in error
+    port = alfworld.url.rpartition(":")[2]
+    code, _, error = rla("env", "serve", "--env", "alfworld", *SETS, "--port", port)
+    assert (code, error.count("\n")) == (2, 1) and "choose another port" in error
     code, _, error = rla("env", "serve", "--pool", "nowhere")
     assert code == 2 and "nowhere" in error
     code, _, error = rla("make-tasks", "--env", "openenv:http://127.0.0.1:9", "--run", "x")
