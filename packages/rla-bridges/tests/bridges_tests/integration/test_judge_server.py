@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from aiohttp import web
 from rla_bridges.engines import chat_server
 
 from bridges_tests.engines.chat_completions import ChatCompletions, reply
+from rla.cli.app import run
 from rla.pipeline.finished import finished_iterations
 from rla.store.reading import read_manifest, read_rows
 from tests.integration.pipelines import PARAMS
@@ -21,15 +23,24 @@ REPLIES = ("score +1", "score -1", "\x1b[31m?")
 LOOP = ("validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
-@pytest.fixture
-def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
-    """Calls a stage of the run `r`, judged by `server`; what it wrote to stderr."""
-    from rla.cli.app import run
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has its first trajectories."""
+    folder = tmp_path_factory.mktemp("played")
+    (folder / "params.yaml").write_text(PARAMS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["rollout", "--run", "r"]) == 0
+    return folder
 
+
+@pytest.fixture
+def rla(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
+    """Calls a stage of that run, judged by `server`; what it wrote to stderr."""
     monkeypatch.setattr(chat_server, "FIRST_DELAY", 0.01)
     monkeypatch.setattr(chat_server, "PATIENCE", 0.2)
+    shutil.copytree(played, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS)
 
     def call(stage: str, *arguments: str, server: ChatCompletions | None = None, code: int = 0) -> str:
         keys = [f"judge.server.url={server.url}", "judge.server.model=m"] if server else []
@@ -47,7 +58,6 @@ def by_seed(number: int, body: dict[str, Any]) -> Any:
 
 def test_a_chat_server_judges_and_the_reward_model_stays(rla: RunRla, tmp_path: Path) -> None:
     with ChatCompletions(by_seed) as server:
-        rla("rollout")
         rla("score-steps", server=server)
         for stage in LOOP:
             rla(stage, server=server)
@@ -67,7 +77,6 @@ def test_a_chat_server_judges_and_the_reward_model_stays(rla: RunRla, tmp_path: 
 
 def test_what_has_no_tokens_does_not_train(rla: RunRla) -> None:
     with ChatCompletions(by_seed) as server:
-        rla("rollout")
         for stage in ("score-steps", "validate-tasks", "compute-rewards"):
             rla(stage, server=server)
     error = rla("train-rm", "--set", "judge.server={}", code=2)  # the run's own parameters name the server
@@ -79,7 +88,6 @@ def test_too_many_missing_replies_fail_the_stage_and_are_asked_for_again(rla: Ru
     def angry(number: int, body: dict[str, Any]) -> Any:
         return web.Response(status=400, text="filtered") if body["seed"] % 3 == 0 else by_seed(number, body)
 
-    rla("rollout")
     with ChatCompletions(angry) as server:
         error = rla("score-steps", code=2, server=server)
     assert f"replies of {server.url} failed, more than rollout.max_failed_share = 0.1" in error
@@ -89,7 +97,6 @@ def test_too_many_missing_replies_fail_the_stage_and_are_asked_for_again(rla: Ru
 
 
 def test_a_server_that_dies_keeps_what_was_judged(rla: RunRla, tmp_path: Path) -> None:
-    rla("rollout")
     with ChatCompletions(lambda number, body: by_seed(number, body) if number < 150 else None) as server:
         error = rla("score-steps", "--set", "rollout.concurrency=1", code=2, server=server)
     assert "Start the server or correct judge.server.url, and call the stage again" in error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from rla_bridges.engines import chat_server
 
 from bridges_tests.engines.completions_server import CompletionsServer, Fault
+from rla.cli.app import run
 from rla.llm import factory
 from rla.llm.base import SEED_MASK, Request
 from rla.llm.factory import ScriptedGenerator
@@ -22,14 +24,23 @@ RunRla = Callable[..., str]
 FAULTS = (Fault.DROP, None, Fault.BROKEN, None, Fault.CUT, None, Fault.BUSY, None, Fault.STALL, None, Fault.ABORT, None)
 
 
-@pytest.fixture
-def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
-    """Calls a stage of the run `r`; what it wrote to stderr. The first call makes tasks and models."""
-    from rla.cli.app import run
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has its first trajectories."""
+    folder = tmp_path_factory.mktemp("played")
+    (folder / "params.yaml").write_text(PARAMS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["rollout", "--run", "r"]) == 0
+    return folder
 
+
+@pytest.fixture
+def rla(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunRla:
+    """Calls a stage of that run; what it wrote to stderr."""
     monkeypatch.setattr(chat_server, "FIRST_DELAY", 0.01)
+    shutil.copytree(played, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS)
 
     def call(stage: str, *arguments: str, server: CompletionsServer | None = None, code: int = 0, **keys: Any) -> str:
         if server is not None:
@@ -104,7 +115,6 @@ def test_rows_equal_those_of_the_engine_in_process(
 
 @pytest.mark.parametrize("stage", ["rollout", "score-steps"])
 def test_a_server_without_log_probabilities_makes_no_training_data(rla: RunRla, tmp_path: Path, stage: str) -> None:
-    rla("rollout")
     with CompletionsServer(ScriptedGenerator(), omit=["logprobs"]) as server:
         error = rla(stage, "--out", "refused", server=server, code=2)
         assert f"error: generator.own.url {server.url}: returns no log-probability" in error
