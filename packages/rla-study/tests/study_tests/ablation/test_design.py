@@ -1,12 +1,13 @@
 """An ablation as a file: what is shared, what an arm changes, and what is refused."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from rla_study.ablation.command import designed
-from rla_study.ablation.design import load_design, merged_params
+from rla_study.ablation.design import Design, load_design, merged_params
 
 from rla.config import resolved
 from rla.config.schema import flattened
@@ -31,6 +32,11 @@ def written(folder: Path, **changes: Any) -> Path:
     path = folder / "ablation.yaml"
     path.write_text(yaml.safe_dump(DESIGN | changes, sort_keys=False))
     return path
+
+
+@cache
+def packaged(name: str) -> Design:
+    return load_design(packaged_files()[name])
 
 
 def test_an_arm_changes_single_keys_and_keeps_the_others(tmp_path: Path) -> None:
@@ -94,7 +100,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambdas() -> None:
-    design = load_design(packaged_files()["ablation"])
+    design = packaged("ablation")
     parts = ["outcome", "integrated", "reward-model", "thousand", "full", "step", "anchor"]
     assert [arm.name for arm in design.arms] == [
         *parts,
@@ -114,7 +120,7 @@ def test_the_packaged_design_has_the_arms_of_the_comparison_and_the_papers_lambd
     "name", ["ablation", "ablation-adaptation", "ablation-coding", "ablation-judge", "ablation-tool"]
 )
 def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
-    design = load_design(packaged_files()[name])
+    design = packaged(name)
     shared = flattened(design.shared)
     for arm in design.arms:
         assert {key for key, value in flattened(arm.changes).items() if shared.get(key) == value} == set(), arm.name
@@ -122,11 +128,11 @@ def test_no_packaged_arm_says_again_what_all_share(name: str) -> None:
 
 def test_the_packaged_designs_of_the_games_compare_neighbours_on_two_splits() -> None:
     for name in ("ablation", "ablation-adaptation"):
-        design = load_design(packaged_files()[name])
+        design = packaged(name)
         assert design.shared["tasks"]["test_splits"] == ["valid_seen", "held_out_rooms"]
         assert design.comparisons and len(design.seeds) >= 5
     ladder = {("integrated", "outcome"), ("reward-model", "integrated"), ("full", "reward-model"), ("full", "outcome")}
-    assert ladder <= set(load_design(packaged_files()["ablation"]).compared())
+    assert ladder <= set(packaged("ablation").compared())
 
 
 def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path: Path) -> None:
@@ -139,7 +145,7 @@ def test_an_arm_is_compared_with_its_own_or_with_what_the_design_names(tmp_path:
 
 
 def test_the_packaged_design_of_the_tool_compares_recipes_clips_and_conversations() -> None:
-    design = load_design(packaged_files()["ablation-tool"])
+    design = packaged("ablation-tool")
     arms = {arm.name: from_mapping(design.params(arm), where=arm.name) for arm in design.arms}
     highest = {name: params.train_policy.clip_high for name, params in arms.items()}
     assert highest == {
@@ -181,13 +187,9 @@ def test_merging_goes_section_by_section() -> None:
     }
 
 
-def test_iterations_of_a_call_replace_the_designs() -> None:
-    assert designed(None, [], iterations=16).iterations == 16
-    assert designed(None, []).iterations == load_design(packaged_files()["ablation"]).iterations != 16
-
-
 def test_a_call_may_have_other_iterations_and_evaluations_than_its_design() -> None:
     given = designed(None, [], iterations=16, evaluate_every=4)
-    as_it_is = load_design(packaged_files()["ablation"])
+    as_it_is = packaged("ablation")
     assert (given.iterations, given.evaluate_every) == (16, 4)
-    assert designed(None, []) == as_it_is and as_it_is.evaluate_every not in (0, 4)
+    assert designed(None, []) == as_it_is
+    assert as_it_is.iterations != 16 and as_it_is.evaluate_every not in (0, 4)
