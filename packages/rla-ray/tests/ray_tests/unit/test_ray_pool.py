@@ -174,6 +174,7 @@ def test_two_stages_with_other_weights_have_half_of_the_engines_each(
         async def play() -> None:
             while not ended.is_set():
                 await playing.generate(asked(0))
+                await asyncio.sleep(0.05)
 
         busy = [asyncio.create_task(play()) for _ in range(4)]
         judging = await asyncio.to_thread(pool_of, actors, refs, other)
