@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,20 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> None:
     played_by(monkeypatch, "Sums")
 
 
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tasks")
+    (made / "params.yaml").write_text(PARAMS)
+    with pytest.MonkeyPatch.context() as patch:
+        played_by(patch, "Sums")
+        assert stage(made, "make-tasks") == 0
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "params.yaml").write_text(PARAMS)
-    assert stage(tmp_path, "make-tasks") == 0
+def folder(tasks: Path, tmp_path: Path) -> Path:
+    """A run that has its tasks."""
+    shutil.copytree(tasks, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
