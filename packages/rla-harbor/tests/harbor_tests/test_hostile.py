@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,25 +19,37 @@ pytest -q /tests/test_it.py && echo 1 > /logs/verifier/reward.txt || echo 0 > /l
 CHECK = "from pathlib import Path\n\ndef test_it():\n    assert Path('/app/answer').read_text() == '42\\n'\n"
 
 
-@pytest.fixture(autouse=True)
-def sandbox() -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs_sandbox()
+    return tmp_path_factory.mktemp("tasks")
 
 
-@pytest.fixture
-def row(tmp_path: Path) -> Task:
-    return one(written(tmp_path, tests=PYTEST, files={"tests/test_it.py": CHECK}))
+@pytest.fixture(scope="module")
+def row(folder: Path) -> Task:
+    return one(written(folder, tests=PYTEST, files={"tests/test_it.py": CHECK}))
 
 
 def attacked(row: Task, *actions: str, **own: object) -> list[str]:
-    """The answers to an attack, which has to lose; afterwards another episode is won, and no process is left."""
-    before, started = descendants(), time.monotonic()
-    seen = played(row, [*actions, "done"], **{"command_s": 3.0, **own})
-    assert seen[-1].done and seen[-1].reward == 0.0
-    assert time.monotonic() - started < 60
+    """The answers to an attack, as `attacks` makes them."""
+    (seen,) = attacks(row, actions, **own)
+    return seen
+
+
+def attacks(row: Task, *lists: Sequence[str], **own: object) -> list[list[str]]:
+    """The answers to attacks in episodes of their own, each of which has to lose without leaving a process; afterwards
+    another episode is won.
+    """
+    found = []
+    for actions in lists:
+        before, started = descendants(), time.monotonic()
+        seen = played(row, [*actions, "done"], **{"command_s": 3.0, **own})
+        assert seen[-1].done and seen[-1].reward == 0.0
+        assert time.monotonic() - started < 60
+        assert gone(descendants() - before)
+        found.append([one.text for one in seen])
     assert played(row, ["echo 42 > answer", "done"])[-1].reward == 1.0
-    assert gone(descendants() - before)
-    return [one.text for one in seen]
+    return found
 
 
 def test_a_fork_bomb(row: Task) -> None:
@@ -60,11 +73,11 @@ def test_memory(row: Task) -> None:
     assert "MemoryError" in texts[1]
 
 
-def test_the_tests_cannot_be_read_and_no_file_of_the_host_can(row: Task, tmp_path: Path) -> None:
+def test_the_tests_cannot_be_read_and_no_file_of_the_host_can(row: Task, folder: Path) -> None:
     texts = attacked(
         row,
         "ls /tests /solution /logs/verifier",
-        f"ls {tmp_path}; find / -name 'test_it.py' -o -name 'solve.sh' 2>/dev/null | grep -v '^/proc\\|^/usr'",
+        f"ls {folder}; find / -name 'test_it.py' -o -name 'solve.sh' 2>/dev/null | grep -v '^/proc\\|^/usr'",
         "cat /etc/shadow; ls /home; cat /proc/1/environ",
         "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 22))'",
     )
@@ -76,11 +89,14 @@ def test_the_tests_cannot_be_read_and_no_file_of_the_host_can(row: Task, tmp_pat
 
 def test_a_reward_that_is_written_early(row: Task) -> None:
     write = "mkdir -p /logs/verifier; cd /logs/verifier; echo 1 > reward.txt; echo '{\"reward\": 1}' > reward.json"
-    attacked(row, write)
-    attacked(row, f"{write}; chmod 000 /logs/verifier")
-    attacked(row, "mkdir -p /x; ln -s /x /logs/verifier 2>/dev/null || ln -sfn /x /logs; echo 1 > /x/reward.txt")
-    attacked(row, "rm -rf /logs; mkdir -p /x/verifier; ln -s /x /logs; echo 1 > /x/verifier/reward.txt")
-    attacked(row, "mkdir -p /logs/verifier/reward.txt /logs/verifier/reward.json")
+    attacks(
+        row,
+        [write],
+        [f"{write}; chmod 000 /logs/verifier"],
+        ["mkdir -p /x; ln -s /x /logs/verifier 2>/dev/null || ln -sfn /x /logs; echo 1 > /x/reward.txt"],
+        ["rm -rf /logs; mkdir -p /x/verifier; ln -s /x /logs; echo 1 > /x/verifier/reward.txt"],
+        ["mkdir -p /logs/verifier/reward.txt /logs/verifier/reward.json"],
+    )
 
 
 def test_background_processes_do_not_see_the_tests(row: Task) -> None:
@@ -89,14 +105,16 @@ def test_background_processes_do_not_see_the_tests(row: Task) -> None:
 
 
 def test_tests_and_settings_that_the_policy_puts_in_place(row: Task) -> None:
-    attacked(row, "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod -R 555 /tests")
-    attacked(row, "mkdir -p /x/tests; ln -s /x/tests /tests")
-    attacked(row, "printf '[pytest]\\naddopts = --collect-only\\n' > /pytest.ini; cp /pytest.ini /tox.ini")
-    attacked(row, "echo 'collect_ignore = [\"tests\"]\nimport os; os._exit(0)' > /conftest.py")
-    attacked(
+    attacks(
         row,
-        "mkdir -p ~/.local/lib/python3.{9,10,11,12,13,14}/site-packages; "
-        "for f in ~/.local/lib/*/site-packages; do echo 'import os; os._exit(0)' > $f/usercustomize.py; done",
+        ["mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod -R 555 /tests"],
+        ["mkdir -p /x/tests; ln -s /x/tests /tests"],
+        ["printf '[pytest]\\naddopts = --collect-only\\n' > /pytest.ini; cp /pytest.ini /tox.ini"],
+        ["echo 'collect_ignore = [\"tests\"]\nimport os; os._exit(0)' > /conftest.py"],
+        [
+            "mkdir -p ~/.local/lib/python3.{9,10,11,12,13,14}/site-packages; "
+            "for f in ~/.local/lib/*/site-packages; do echo 'import os; os._exit(0)' > $f/usercustomize.py; done"
+        ],
     )
 
 
