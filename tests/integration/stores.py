@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -25,8 +27,7 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[Any]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_MAX_ATTEMPTS", "1")
-        urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()  # what another test has left
-        client().mkdir(BUCKET)
+        empty_stores()  # of what another test has left
         yield server
     finally:
         server.stop()
@@ -42,7 +43,19 @@ def start_server(address: tuple[str, int]) -> Any:
     return server
 
 
+def empty_stores() -> None:
+    """Only an empty bucket is left on all servers of this process."""
+    urlopen(Request(f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")).close()
+    client().mkdir(BUCKET)
+
+
 def client() -> Any:
+    """One for each server."""
+    return client_of(os.environ["AWS_ENDPOINT_URL"])
+
+
+@cache
+def client_of(_: str) -> Any:
     import s3fs
 
     return s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)

@@ -19,7 +19,7 @@ from rla.models.checkpoint import ORIGIN
 from rla.pipeline.run import become_stage, start_server
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
-from tests.integration.stores import BUCKET, URL, client, s3_server, stored_files
+from tests.integration.stores import BUCKET, URL, client, empty_stores, s3_server, stored_files
 
 STAGES = (
     "make-tasks",
@@ -55,9 +55,22 @@ def made(whole: Path, rla: Rla) -> Path:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    with s3_server(monkeypatch) as server:
-        yield server
+def few(whole: Path, rla: Rla) -> Path:
+    """The same with half of its files: shards, the policy, and links to its first weights."""
+    shutil.copytree(whole, "r", symlinks=True, ignore=shutil.ignore_patterns("rm", "rewards", "test", "timings"))
+    return Path("r")
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch):
+        yield
+
+
+@pytest.fixture
+def server(started: None) -> None:
+    """A store that is empty."""
+    empty_stores()
 
 
 def is_plain(path: Path) -> bool:
@@ -95,7 +108,7 @@ def refused(rla: Rla, *arguments: str) -> str:
     return error
 
 
-def test_a_run_comes_back_as_it_was_pushed_and_nothing_is_copied_twice(rla: Rla, server: Any, made: Path) -> None:
+def test_a_run_comes_back_as_it_was_pushed_and_nothing_is_copied_twice(rla: Rla, server: None, made: Path) -> None:
     call(rla, "push", "r", URL)
     assert stored() == plain_files(made)
     call(rla, "pull", URL, "elsewhere/s")
@@ -113,7 +126,7 @@ def test_a_run_comes_back_as_it_was_pushed_and_nothing_is_copied_twice(rla: Rla,
     }
 
 
-def test_a_run_that_was_pulled_goes_on(rla: Rla, server: Any, made: Path) -> None:
+def test_a_run_that_was_pulled_goes_on(rla: Rla, server: None, made: Path) -> None:
     call(rla, "push", "r", URL)
     call(rla, "pull", URL, "s")
     assert "complete" in call(rla, "score-steps", "--run", "s", "--dry-run")
@@ -142,9 +155,9 @@ def dying(name: str, after: int, command: str, variables: dict[str, str], folder
 
 @pytest.mark.parametrize("name", ["put_file", "get_file"])
 def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_on(
-    rla: Rla, server: Any, made: Path, name: str, tmp_path: Path
+    rla: Rla, server: None, few: Path, name: str, tmp_path: Path
 ) -> None:
-    complete = plain_files(made)
+    complete = plain_files(few)
     arguments = ("push", "r", URL)
     if name == "get_file":
         call(rla, *arguments)
@@ -170,7 +183,7 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
     assert (stored() if name == "put_file" else plain_files(Path("s"))) == complete
 
 
-def test_what_a_stage_still_writes_is_left(rla: Rla, server: Any, made: Path) -> None:
+def test_what_a_stage_still_writes_is_left(rla: Rla, server: None, made: Path) -> None:
     (made / "1/trajectories/_manifest.parquet").unlink()  # begun
     (made / "1/scores/_started.parquet").write_bytes(b"another call takes the folder over")
     (made / "1/rm.partial/update-000001").mkdir(parents=True)
@@ -192,53 +205,53 @@ def test_what_a_stage_still_writes_is_left(rla: Rla, server: Any, made: Path) ->
         process.communicate("\n")
 
 
-def test_a_complete_shard_with_the_record_of_its_start_is_copied(rla: Rla, server: Any, made: Path) -> None:
-    complete = plain_files(made)
-    shutil.copy(made / "1/scores/_manifest.parquet", made / "1/scores/_started.parquet")  # a killed call left it
+def test_a_complete_shard_with_the_record_of_its_start_is_copied(rla: Rla, server: None, few: Path) -> None:
+    complete = plain_files(few)
+    shutil.copy(few / "1/scores/_manifest.parquet", few / "1/scores/_started.parquet")  # a killed call left it
     call(rla, "push", "r", URL)
-    assert stored() == plain_files(made) == complete
+    assert stored() == plain_files(few) == complete
 
 
-def test_another_folder_is_replaced_only_with_overwrite(rla: Rla, server: Any, made: Path) -> None:
+def test_another_folder_is_replaced_only_with_overwrite(rla: Rla, server: None, few: Path) -> None:
     call(rla, "push", "r", URL)
     call(rla, "rollout", "--run", "r", "--set", "policy.temperature=0.5", "--overwrite")
     for arguments in (("push", "r", URL), ("pull", URL, "r")):
         assert "1/trajectories: another one lies there" in refused(rla, *arguments)
     client().pipe_file(f"{URL}/1/trajectories/part-00099.parquet", b"of more groups")
     call(rla, "push", "r", URL, "--overwrite")
-    assert stored() == plain_files(made)
+    assert stored() == plain_files(few)
 
 
-def test_a_push_that_was_killed_makes_way_for_what_was_made_anew(rla: Rla, server: Any, made: Path) -> None:
+def test_a_push_that_was_killed_makes_way_for_what_was_made_anew(rla: Rla, server: None, few: Path) -> None:
     call(rla, "push", "r", URL)
     client().rm_file(f"{URL}/1/trajectories/_manifest.parquet")
     client().pipe_file(f"{URL}/1/.trajectories.copying", b"digest of another manifest")
     call(rla, "rollout", "--run", "r", "--set", "policy.temperature=0.5", "--overwrite")
     call(rla, "push", "r", URL)
-    assert stored() == plain_files(made)
+    assert stored() == plain_files(few)
 
 
-def test_weights_that_were_pruned_come_back(rla: Rla, server: Any, made: Path) -> None:
+def test_weights_that_were_pruned_come_back(rla: Rla, server: None, few: Path) -> None:
     call(rla, "push", "r", URL)
-    complete = plain_files(made)
-    shutil.rmtree(made / "1/policy/model")
-    (made / "1/policy/pruned.json").write_text('{"parts": ["model"]}')
+    complete = plain_files(few)
+    shutil.rmtree(few / "1/policy/model")
+    (few / "1/policy/pruned.json").write_text('{"parts": ["model"]}')
     call(rla, "push", "r", URL)
     assert stored() == complete
     call(rla, "pull", URL, "r")
-    assert plain_files(made) == complete
+    assert plain_files(few) == complete
 
 
-def test_links_are_followed_in_models_alone(rla: Rla, server: Any, made: Path, tmp_path: Path) -> None:
+def test_links_are_followed_in_models_alone(rla: Rla, server: None, few: Path, tmp_path: Path) -> None:
     """Those of `model.policy`, which are those of the first checkpoint if there is no warm start."""
-    complete = plain_files(made)
+    complete = plain_files(few)
     for number, name in enumerate(("init/policy/model.safetensors", "0/policy/model/model.safetensors")):
-        (made / name).rename(tmp_path / f"weights{number}")
-        (made / name).symlink_to(tmp_path / f"weights{number}")
+        (few / name).rename(tmp_path / f"weights{number}")
+        (few / name).symlink_to(tmp_path / f"weights{number}")
     call(rla, "push", "r", URL)
     assert stored() == complete
-    (made / "1/trajectories").rename(tmp_path / "out")
-    (made / "1/trajectories").symlink_to(tmp_path / "out")
+    (few / "1/trajectories").rename(tmp_path / "out")
+    (few / "1/trajectories").symlink_to(tmp_path / "out")
     before = plain_files(tmp_path / "out")
     assert "1/trajectories" in refused(rla, "pull", URL, "r")
     assert "1/trajectories" in refused(rla, "push", "r", URL)
@@ -248,7 +261,7 @@ def test_links_are_followed_in_models_alone(rla: Rla, server: Any, made: Path, t
 @pytest.mark.parametrize(
     "key", ["0/pool/../../../../out", "1/scores/..\\out", "1/scores//out", "1/Policy/checkpoint.json"]
 )
-def test_names_on_a_store_are_not_trusted(rla: Rla, server: Any, made: Path, tmp_path: Path, key: str) -> None:
+def test_names_on_a_store_are_not_trusted(rla: Rla, server: None, few: Path, tmp_path: Path, key: str) -> None:
     client().pipe_file(f"{BUCKET}/runs/t/1/policy/checkpoint.json", b"{}")
     client().pipe_file(f"{BUCKET}/runs/t/{key}", b"evil")
     before = set(tmp_path.rglob("*"))
@@ -256,7 +269,7 @@ def test_names_on_a_store_are_not_trusted(rla: Rla, server: Any, made: Path, tmp
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_that_is_no_run_is_left_alone(rla: Rla, server: Any, made: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_left_alone(rla: Rla, server: None, few: Path, tmp_path: Path) -> None:
     call(rla, "push", "r", URL)
     assert "something else than a run" in refused(rla, "pull", URL, ".")
     assert not Path("config.yaml").exists()
@@ -279,14 +292,14 @@ def test_a_folder_that_is_no_run_is_left_alone(rla: Rla, server: Any, made: Path
         (("run", "--run", URL), "rla pull URL RUN"),
     ],
 )
-def test_what_is_wrong_is_one_line(rla: Rla, server: Any, made: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_one_line(rla: Rla, server: None, few: Path, arguments: tuple[str, ...], said: str) -> None:
     if arguments[0] == "run":
         Path("dvc.yaml").write_text("stages: {}\n")
     assert said in refused(rla, *arguments)
 
 
 def test_missing_credentials_and_a_server_that_is_gone_are_one_line(
-    rla: Rla, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rla: Rla, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
     with monkeypatch.context() as patch:
