@@ -34,9 +34,13 @@ class SharedBrowsers:
         try:
             return await work(pool)
         finally:
-            async with asyncio.timeout(60):
-                while pool.running() or pool._tasks:
-                    await asyncio.sleep(0.01)
+            try:
+                async with asyncio.timeout(60):
+                    while pool.running() or pool._tasks:
+                        await asyncio.sleep(0.01)
+            finally:
+                for page, _ in pool.running():  # so that only this test fails
+                    await pool.give(page)
             browsers = pool._driver.browsers if pool._driver is not None else []
             assert [context for one in browsers for context in one.browser.contexts] == []
 

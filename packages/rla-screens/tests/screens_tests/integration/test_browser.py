@@ -34,6 +34,7 @@ from rla.envs.observation import EnvironmentFailure
 from rla.envs.protocols import RejectedEdit
 from rla.envs.registry import load_config
 from rla.store.records import Task
+from screens_tests.integration.shared_browsers import SharedBrowsers, shared_browsers
 from tests.browser.chromium import chromium
 
 pytest.importorskip("playwright", reason="needs the browser extra")
@@ -65,6 +66,12 @@ def of_kind(tasks: list[Task], kind: str) -> Task:
     return next(task for task in tasks if task.kind == kind)
 
 
+@pytest.fixture(scope="module")
+def browsers() -> Iterator[SharedBrowsers]:
+    with shared_browsers() as made:
+        yield made
+
+
 def in_pool(work: Callable[[BrowserPool], Awaitable[Answer]], own: BrowserParams | None = None) -> Answer:
     """What `work` returns of a pool, which is closed then."""
 
@@ -93,7 +100,7 @@ def test_tasks_are_pages_in_turn_and_splits_share_no_scene(
 
 
 def test_a_seed_begins_alike_in_every_browser_and_an_episode_is_won(
-    env: BrowserPages, config: Config, tasks: list[Task]
+    env: BrowserPages, config: Config, tasks: list[Task], browsers: SharedBrowsers
 ) -> None:
     task = of_kind(tasks, "login-user")
     shown = env.demonstrate(task, config, seed=0, random_share=0.0)
@@ -109,19 +116,23 @@ def test_a_seed_begins_alike_in_every_browser_and_an_episode_is_won(
         episode.close()
         return [one.text for one in seen]
 
-    assert in_pool(played) == [*shown.observations, shown.final_observation]
+    assert browsers.run(played) == [*shown.observations, shown.final_observation]
 
 
-def test_a_task_of_another_version_of_a_page_is_not_played(tasks: list[Task]) -> None:
+def test_a_task_of_another_version_of_a_page_is_not_played(tasks: list[Task], browsers: SharedBrowsers) -> None:
     task = of_kind(tasks, "click-button")
     other = json.loads(task.payload) | {"digest": "0" * 16}
     changed = Task(**(task.row() | {"payload": json.dumps(other)}))
 
     async def begun(pool: BrowserPool) -> None:
-        await episode_of(pool, changed).reset()
+        episode = episode_of(pool, changed)
+        try:
+            await episode.reset()
+        finally:
+            episode.close()
 
     with pytest.raises(EnvironmentFailure, match="begins differently"):
-        in_pool(begun)
+        browsers.run(begun)
 
 
 @pytest.mark.parametrize("whom", ["browser", "driver", "page"])
@@ -206,7 +217,7 @@ def test_labels_say_whether_the_expert_still_wins_and_is_nearer(
 
 
 def test_a_label_shows_what_an_episode_shows_after_an_action_that_is_none(
-    env: BrowserPages, config: Config, tasks: list[Task]
+    env: BrowserPages, config: Config, tasks: list[Task], browsers: SharedBrowsers
 ) -> None:
     task, action = of_kind(tasks, "login-user"), "press whatever you like"
 
@@ -218,7 +229,7 @@ def test_a_label_shows_what_an_episode_shows_after_an_action_that_is_none(
         return text
 
     ((taken, *_),) = env.label(task, config, [action])
-    assert taken.next_observation == in_pool(answer, BrowserParams()) and taken.score == -1
+    assert taken.next_observation == browsers.run(answer) and taken.score == -1
 
 
 def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: BrowserPages, tasks: list[Task]) -> None:
@@ -234,7 +245,7 @@ def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: Brows
 
 
 def test_a_parameter_of_a_page_makes_it_harder_and_is_set_back_for_the_next_episode(
-    env: BrowserPages, config: Config, colors: Task
+    env: BrowserPages, config: Config, colors: Task, browsers: SharedBrowsers
 ) -> None:
     (first, *_), scene = env.propose(colors, direction="harder", seed=1, count=1), scene_of(colors)
     edit = {"page": "click-color", "seed": scene.seed, "hint": "", "parameters": {"MAX_COLORS": 6}}
@@ -255,7 +266,7 @@ def test_a_parameter_of_a_page_makes_it_harder_and_is_set_back_for_the_next_epis
         episode.close()
         return text
 
-    assert in_pool(begun).count(" item ") == 6
+    assert browsers.run(begun).count(" item ") == 6
     easier = [json.loads(one) for one in env.propose(child, direction="easier", seed=1, count=3)]
     assert [one["parameters"]["MAX_COLORS"] for one in easier] == [4, 4, 3]
 
