@@ -1,4 +1,4 @@
-"""A game of TextArena through the stages: two iterations from new models that choose among the game's moves."""
+"""A game of TextArena through the stages: an iteration from new models that choose among the game's moves."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ pool: {workers: 2}
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards", "train-policy", "train-rm")
 
 
-def test_two_iterations_of_a_game_and_an_evaluation(rla: Rla, tmp_path: Path) -> None:
+def test_an_iteration_of_a_game_and_an_evaluation(rla: Rla, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS)
     stages(rla, "make-tasks", "init-model", "warm-start", *LOOP)
-    stages(rla, *LOOP, **{"--iteration": "2"})
-    stages(rla, "evaluate", "report", **{"--iteration": "2"})
+    stages(rla, "evaluate", "report", **{"--iteration": "1"})
     rows = read_rows(tmp_path / "r/1/trajectories", "trajectories")
     assert len(rows) == 16 and {row["stop_reason"] for row in rows} <= {"won", "max_steps"}
     assert {row["outcome"] for row in rows} == {1, -1}
@@ -48,7 +47,7 @@ def test_two_iterations_of_a_game_and_an_evaluation(rla: Rla, tmp_path: Path) ->
     assert read_json(tmp_path / "r/1/metrics.json")["unparsable_votes"] == 0
     for model in ("policy", "rm"):
         assert read_json(tmp_path / f"r/1/{model}/metrics.json")["sequences"] > 0
-    assert len(read_rows(tmp_path / "r/eval/2/trajectories", "trajectories", ["task_id"])) == 4
+    assert len(read_rows(tmp_path / "r/eval/1/trajectories", "trajectories", ["task_id"])) == 4
 
 
 def test_a_stage_that_textarena_has_no_ability_for_says_what_to_switch_off(rla: Rla, tmp_path: Path) -> None:
