@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
+from rla_programs.coding.builtin.recall import Entry, training_entries
 from rla_programs.coding.data.checkers import Checker, CheckerKind
 from rla_programs.coding.data.problems import CallTest, Problem, StdioTest
+
+
+@contextmanager
+def few_built_in_texts() -> Iterator[None]:
+    """New tokenizers learn from every eighth built-in problem; those of `integration/test_golden.py` learn from all."""
+
+    def few() -> Iterator[Entry]:
+        return islice(training_entries(), 0, None, 8)
+
+    with patch("rla_programs.coding.demonstrating.training_entries", few):
+        yield
 
 
 def stdio(*pairs: tuple[str, str], **fields: Any) -> Problem:
