@@ -31,7 +31,9 @@ kept: list[asyncio.StreamWriter] = []
 
 
 @pytest.fixture(autouse=True)
-def let_go() -> Any:
+def let_go(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """At its end a server does not wait long for the clients of these tests, which never hang up."""
+    monkeypatch.setattr(openenv_server, "STOPPING", 0.1)
     yield
     kept.clear()
 
