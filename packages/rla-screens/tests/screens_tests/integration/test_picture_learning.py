@@ -19,7 +19,7 @@ PARAMS = squares.PARAMS.replace("train_scenes: 6, test_scenes: 3", "train_scenes
 SETTINGS = (
     "warm_start.policy={examples: 120, steps: 200, batch_size: 16, lr: 3.0e-3}",
     "warm_start.reward={examples: 4, steps: 1, batch_size: 4}",
-    "evaluation.rollouts_per_task=8",
+    "evaluation.rollouts_per_task=4",
 )
 
 
