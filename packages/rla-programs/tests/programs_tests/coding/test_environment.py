@@ -14,7 +14,7 @@ from rla_programs.coding.service import CodingService, passed, told
 from rla_programs.execution.records import ExecutionConfig
 from study_tests.contract.broken import SMALL, broken
 
-from programs_tests.coding.builders import few_built_in_texts, function, stdio
+from programs_tests.coding.builders import function, stdio
 from programs_tests.coding.trusted import Trusted
 from rla.config import Config
 from rla.config.sections import EnvConfig
@@ -110,5 +110,4 @@ def test_limits_are_the_problems_and_the_wall_clock_is_patient() -> None:
 
 def test_it_keeps_the_contract_of_environments() -> None:
     own = CodingParams(tests=1, execution=ExecutionConfig(backend="rlimits", workers=1))
-    with few_built_in_texts():
-        assert broken(Coding(), Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)) == {}
+    assert broken(Coding(), Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)) == {}
