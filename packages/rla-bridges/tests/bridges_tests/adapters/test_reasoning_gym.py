@@ -61,9 +61,14 @@ def test_every_family_makes_the_same_items_in_processes_that_hash_texts_differen
 
 @pytest.mark.parametrize("family", sorted(SOLVERS))
 @pytest.mark.parametrize("level", [0, 1])
-def test_stored_answers_are_those_of_a_solver_that_reads_the_question_alone(family: str, level: int) -> None:
+@pytest.mark.parametrize(
+    "indices", [pytest.param(range(10), id="few"), pytest.param(range(10, 60), id="many", marks=pytest.mark.slow)]
+)
+def test_stored_answers_are_those_of_a_solver_that_reads_the_question_alone(
+    family: str, level: int, indices: range
+) -> None:
     opened = opened_family(family)
-    for index in range(60):
+    for index in indices:
         item = Item(family=family, levels=opened.at(level), values={}, seed=17, index=index)
         if known_answer(item) is None:  # such as an empty text, which is no answer; it makes no task
             continue
