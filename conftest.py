@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,27 @@ def forked_python(forking: Path) -> Iterator[None]:
         patch.setattr(sys, "executable", str(forking / "python"))
         patch.setenv("PATH", str(forking), prepend=os.pathsep)
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Look for no garbage while modules are imported and tests collected, which would take a third of that time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is there now out of later searches, which would take half the time of short tests of models."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """The same after each file, for the modules that its tests have imported."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 LONG = {"attack", "docs", "integration", "parity"}  # folders with tests that take longer than others
