@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from rla.llm.base import Request
@@ -12,7 +13,10 @@ from rla.pictures.prompts import Picture, PictureMessage
 from rla.pictures.vision import PictureChat, PromptTokens, VisionFormat, load_vision
 from tests.seeing import small_model
 
-CHAT = ChatFormat(load_tokenizer(small_model("qwen3-vl")))
+
+@cache
+def chat() -> ChatFormat:
+    return ChatFormat(load_tokenizer(small_model("qwen3-vl")))
 
 
 def vision() -> VisionFormat:
@@ -23,7 +27,7 @@ def vision() -> VisionFormat:
 
 def prompt(*parts: str | bytes) -> PromptTokens:
     shown = tuple(Picture(one) if isinstance(one, bytes) else one for one in parts)
-    return PictureChat(CHAT, vision()).first([PictureMessage(role="user", parts=shown)])
+    return PictureChat(chat(), vision()).first([PictureMessage(role="user", parts=shown)])
 
 
 def request(given: PromptTokens, **changes: Any) -> Request:

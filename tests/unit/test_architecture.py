@@ -6,7 +6,7 @@ import ast
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,13 +81,13 @@ def modules(*folders: Path) -> dict[str, Path]:
 
 CORE = modules(TOP / "rla", TOP / "stages")
 MODULES = CORE | modules(*(TOP / "packages" / name.replace("_", "-") / name for name in PACKAGES))
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
+@cache
 def imported(name: str) -> set[str]:
     """The modules of ours that a module imports, wherever the import stands."""
     found = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -95,9 +95,6 @@ def imported(name: str) -> set[str]:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in MODULES else node.module)
     return found & MODULES.keys()
-
-
-IMPORTS = {name: imported(name) for name in MODULES}
 
 
 def package(name: str) -> str:
@@ -135,7 +132,7 @@ def test_circles_are_found() -> None:
 def test_a_module_imports_what_its_package_may(name: str) -> None:
     own = package(name)
     assert own in MAY_IMPORT, f"{name}: say in this table what rla/{own}/ may import"
-    others = {package(other) for other in IMPORTS[name]} - {own}
+    others = {package(other) for other in imported(name)} - {own}
     assert others <= MAY_IMPORT[own], f"{name} may not import {sorted(others - MAY_IMPORT[own])}"
 
 
@@ -145,20 +142,20 @@ def test_the_table_itself_has_no_circle() -> None:
 
 
 def test_no_circle_of_files() -> None:
-    assert circles(IMPORTS) == []
+    assert circles({name: imported(name) for name in MODULES}) == []
 
 
 def test_no_circle_of_packages() -> None:
     graph: dict[str, set[str]] = defaultdict(set)
-    for name, others in IMPORTS.items():
-        graph[package(name)] |= {package(other) for other in others} - {package(name)}
+    for name in MODULES:
+        graph[package(name)] |= {package(other) for other in imported(name)} - {package(name)}
     assert circles(graph) == []
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_imports_the_core_and_those_that_it_says(name: str) -> None:
     own = {module for module in MODULES if package(module) == name}
-    others = {package(other) for module in own for other in IMPORTS[module] if other not in CORE} - {name}
+    others = {package(other) for module in own for other in imported(module) if other not in CORE} - {name}
     assert own and others <= PACKAGES[name]
 
 
@@ -196,7 +193,7 @@ def test_the_tests_of_the_core_import_no_package() -> None:
 def test_the_core_keeps_to_its_size() -> None:
     lines = sum(len(path.read_text().splitlines()) for path in CORE.values())
     assert lines <= MOST_LINES and len(CORE) <= MOST_FILES
-    assert sum(len(list(public(name))) for name in CORE) <= MOST_NAMES
+    assert sum(len(public(name)) for name in CORE) <= MOST_NAMES
 
 
 def folder(name: str) -> str:
@@ -208,17 +205,17 @@ def folder(name: str) -> str:
 def test_no_circle_of_folders_in_the_core() -> None:
     graph: dict[str, set[str]] = defaultdict(set)
     for name in CORE:
-        graph[folder(name)] |= {folder(other) for other in IMPORTS[name]} - {folder(name)}
+        graph[folder(name)] |= {folder(other) for other in imported(name)} - {folder(name)}
     assert circles(graph) == []
 
 
 def test_no_stage_imports_another() -> None:
     stages = {name for name in MODULES if name.startswith("stages.")}
-    assert {name: IMPORTS[name] & stages for name in stages if IMPORTS[name] & stages} == {}
+    assert {name: found for name in stages if (found := imported(name) & stages)} == {}
 
 
 def test_only_the_command_line_imports_the_stages() -> None:
-    users = {name for name, others in IMPORTS.items() if any(package(other) == "stages" for other in others)}
+    users = {name for name in MODULES if any(package(other) == "stages" for other in imported(name))}
     assert {package(name) for name in users} <= {"cli", "stages"}
 
 
@@ -232,10 +229,11 @@ def test_files_are_short(name: str) -> None:
     assert len(MODULES[name].read_text().splitlines()) <= longest
 
 
-def public(name: str) -> Iterator[str]:
-    for node in TREES[name].body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            yield node.name
+@cache
+def public(name: str) -> list[str]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    nodes = ast.parse(MODULES[name].read_text()).body
+    return [node.name for node in nodes if isinstance(node, kinds) and not node.name.startswith("_")]
 
 
 def test_a_public_name_stands_in_one_module() -> None:
