@@ -9,6 +9,7 @@ the call ends, and the call is killed if the program is. The call has a session 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -81,6 +82,7 @@ def forking_programs(folder: Path) -> Iterator[Path]:
 def serve(address: Path) -> None:
     for name in (*PRELOADED, *ALSO):
         import_module(name)
+    gc.freeze()  # a collection in a forked process would copy every page that holds a Python object
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
     with socket.socket(socket.AF_UNIX) as listening:
         begun = address.with_name("begun")
