@@ -1,6 +1,7 @@
 """What integration tests share, those of packages included: the command line itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def rla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         return code, *capfd.readouterr()
 
     return call
+
+
+@contextmanager
+def rla_in(folder: Path, params: str) -> Iterator[Rla]:
+    """The same in a folder that a module's tests copy from. What it prints is left to pytest."""
+    from rla.cli.app import run
+
+    (folder / "params.yaml").write_text(params)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield lambda *arguments: (run([*arguments]), "", "")
 
 
 def stages(rla: Rla, *names: str, **options: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rla.envs.alfworld.environment import Alfworld
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_manifest, read_rows
 from rla.store.shards import ShardWriter
-from tests.integration.conftest import Rla
+from tests.integration.conftest import Rla, rla_in, stages
 from tests.integration.pipelines import PARAMS, contents, forked, forked_until
 
 # Twelve tasks that scripted replies hardly ever win; a context that holds the proposer's prompt.
@@ -35,13 +36,19 @@ BEFORE = ("rollout", "score-steps", "validate-tasks")
 KILLS = 8
 
 
-@pytest.fixture
-def played(rla: Rla, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose first iteration was played, judged and decided."""
-    (tmp_path / "params.yaml").write_text(LARGER)
-    for stage in BEFORE:
-        assert rla(stage, "--run", "r")[0] == 0
-    return tmp_path
+    folder = tmp_path_factory.mktemp("run")
+    with rla_in(folder, LARGER) as rla:
+        stages(rla, *BEFORE)
+    return folder
+
+
+@pytest.fixture
+def played(rla: Rla, run: Path, tmp_path: Path) -> Path:
+    """The working folder, with a copy of it, the run `r`."""
+    return shutil.copytree(run, tmp_path, symlinks=True, dirs_exist_ok=True)
 
 
 def candidates(folder: Path) -> list[dict[str, Any]]:

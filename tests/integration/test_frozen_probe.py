@@ -9,19 +9,27 @@ import pytest
 
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows
-from tests.integration.conftest import Rla
-from tests.integration.pipelines import contents
+from tests.integration.conftest import Rla, rla_in
+from tests.integration.pipelines import PARAMS, contents
 
 PROBE = ("--set", "evaluation.probe_tasks=4", "--set", "env.max_steps=20")
 
 
-@pytest.fixture
-def begun(rla: Rla, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose untrained models have been evaluated on a probe of four tasks."""
-    for stage in ("make-tasks", "init-model"):
-        assert rla(stage, "--run", "r")[0] == 0
-    assert rla("evaluate", "--run", "r", *PROBE)[0] == 0
-    return tmp_path / "r"
+    folder = tmp_path_factory.mktemp("evaluated")
+    with rla_in(folder, PARAMS) as rla:
+        for stage in ("make-tasks", "init-model"):
+            assert rla(stage, "--run", "r")[0] == 0
+        assert rla("evaluate", "--run", "r", *PROBE)[0] == 0
+    return folder / "r"
+
+
+@pytest.fixture
+def begun(rla: Rla, evaluated: Path, tmp_path: Path) -> Path:
+    """A copy of it, the run `r` of the working folder."""
+    return shutil.copytree(evaluated, tmp_path / "r", symlinks=True)
 
 
 def test_its_episodes_are_played_from_random_to_expert_and_every_step_is_judged_once(begun: Path) -> None:

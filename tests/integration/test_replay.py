@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rla.store.manifest import read_json
-from tests.integration.conftest import Rla, stages
+from tests.integration.conftest import Rla, rla_in, stages
+from tests.integration.pipelines import PARAMS
 
 LOOP = ("rollout", "score-steps", "validate-tasks", "compute-rewards")
 SETTINGS = ("credit.reward_model_band=[-1, 2]", "credit.reward_model_normalise=none")
@@ -16,13 +17,22 @@ def with_settings(*more: str) -> list[str]:
     return [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two iterations up to the rewards; of the first also the checkpoints."""
+    folder = tmp_path_factory.mktemp("run")
+    with rla_in(folder, PARAMS) as rla:
+        stages(rla, "make-tasks", "init-model", "warm-start")
+        for iteration, more in (("1", ("train-policy", "train-rm", "adapt-env")), ("2", ())):
+            for name in (*LOOP, *more):
+                assert rla(name, "--run", "r", "--iteration", iteration, *with_settings())[0] == 0
+    return folder / "r"
+
+
 @pytest.fixture
-def played(rla: Rla) -> Rla:
-    """Two iterations of the run `r` up to the rewards; of the first also the checkpoints."""
-    stages(rla, "make-tasks", "init-model", "warm-start")
-    for iteration, more in (("1", ("train-policy", "train-rm", "adapt-env")), ("2", ())):
-        for name in (*LOOP, *more):
-            assert rla(name, "--run", "r", "--iteration", iteration, *with_settings())[0] == 0
+def played(rla: Rla, run: Path, tmp_path: Path) -> Rla:
+    """Calls on a copy of it, the run `r`."""
+    shutil.copytree(run, tmp_path / "r", symlinks=True)
     return rla
 
 

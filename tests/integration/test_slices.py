@@ -13,26 +13,40 @@ import pytest
 from rla.store.layout import resource
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
-from tests.integration.conftest import Rla
-from tests.integration.pipelines import contents, environment, until
+from tests.integration.conftest import Rla, rla_in, stages
+from tests.integration.pipelines import PARAMS, contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 OWN_PYTHON = sys.executable  # which that fixture replaces
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose shards are each made by one call."""
+    folder = tmp_path_factory.mktemp("whole")
+    with rla_in(folder, PARAMS) as rla:
+        stages(rla, *STAGES, "evaluate")
+    return folder / "r"
+
+
+@pytest.fixture
+def made(rla: Rla, whole: Path, tmp_path: Path) -> Path:
+    """A copy of it, the run `r` of the working folder."""
+    return shutil.copytree(whole, tmp_path / "r", symlinks=True)
+
+
 def parts_and_manifest(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in contents(folder).items() if not name.startswith("_manifest-")}
 
 
-def test_scripted_slices_are_a_whole_run_byte_by_byte(rla: Rla, tmp_path: Path) -> None:
+def test_scripted_slices_are_a_whole_run_byte_by_byte(rla: Rla, made: Path, tmp_path: Path) -> None:
     for stage, name in STAGES.items():
-        assert rla(stage, "--run", "r")[0] == 0
         for index in (3, 1, 2):
             code, said, _ = rla(stage, "--run", "r", "--out", "sliced", "--slice", f"{index}/3")
             assert code == 0
             assert f"missing slices: {'1/3, 2/3' if index == 3 else '2/3'}" in said or index == 2
-        assert parts_and_manifest(tmp_path / "sliced") == contents(tmp_path / "r/1" / name)
+        assert parts_and_manifest(tmp_path / "sliced") == contents(made / "1" / name)
         assert rla(stage, "--run", "r", "--out", "sliced", "--slice", "1/3")[0] == 0
         (tmp_path / "sliced").rename(tmp_path / f"sliced-{name}")
 
@@ -83,8 +97,7 @@ def test_a_slice_does_not_make_what_all_of_them_read(rla: Rla, tmp_path: Path) -
     assert not (tmp_path / "r").exists()
 
 
-def test_workers_that_fail_are_named_and_what_the_others_made_is_kept(rla: Rla, tmp_path: Path) -> None:
-    assert rla("rollout", "--run", "r")[0] == 0
+def test_workers_that_fail_are_named_and_what_the_others_made_is_kept(rla: Rla, made: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "w/.part-00001.parquet.tmp"  # slice 2 of 3 cannot write its first part
     blocked.mkdir(parents=True)
     code, _, error = rla("rollout", "--run", "r", "--out", "w", "--workers", "3")
@@ -94,44 +107,40 @@ def test_workers_that_fail_are_named_and_what_the_others_made_is_kept(rla: Rla, 
     blocked.rmdir()
     code, said, _ = rla("rollout", "--run", "r", "--out", "w", "--workers", "3")
     assert code == 0 and "episodes: 16" in said
-    assert parts_and_manifest(tmp_path / "w") == contents(tmp_path / "r/1/trajectories")
+    assert parts_and_manifest(tmp_path / "w") == contents(made / "1/trajectories")
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="the workers have to fail")
-def test_workers_replace_a_shard_when_they_have_a_part_and_not_before(rla: Rla, tmp_path: Path) -> None:
-    assert rla("rollout", "--run", "r")[0] == 0
-    before = contents(tmp_path / "r/1/trajectories")
+def test_workers_replace_a_shard_when_they_have_a_part_and_not_before(rla: Rla, made: Path) -> None:
+    before = contents(made / "1/trajectories")
     again = ("rollout", "--run", "r", "--workers", "2", "--overwrite")
     code, _, error = rla(*again, "--set", "generator.backend=vllm")
     assert code == 2 and "2 of 2 workers failed" in error
-    assert contents(tmp_path / "r/1/trajectories") == before
+    assert contents(made / "1/trajectories") == before
     code, _, error = rla(*again, "--seed", "4")
     assert code == 0 and error.count("of another origin") == 1
-    assert contents(tmp_path / "r/1/trajectories") != before
+    assert contents(made / "1/trajectories") != before
 
 
-def test_the_config_sets_the_number_of_workers_and_no_output_shows_it(rla: Rla, tmp_path: Path) -> None:
+def test_the_config_sets_the_number_of_workers_and_no_output_shows_it(rla: Rla, made: Path, tmp_path: Path) -> None:
     shards = {"rollout": "1/trajectories", "score-steps": "1/scores", "evaluate": "eval/0/trajectories"}
-    for stage in shards:
-        assert rla(stage, "--run", "r")[0] == 0
-    shutil.copytree(tmp_path / "r", tmp_path / "w", ignore=shutil.ignore_patterns("1", "eval", "timings"))
+    shutil.copytree(made, tmp_path / "w", ignore=shutil.ignore_patterns("1", "eval", "timings"))
     for stage, place in shards.items():
         code, said, error = rla(stage, "--run", "w", "--set", "generator.data_parallel=2")
         assert code == 0 and f"{stage}: 2 workers" in error and "missing slices" not in said
         assert len(list((tmp_path / "w" / place).glob("_manifest-*-of-2.parquet"))) == 2
-        assert parts_and_manifest(tmp_path / "w" / place) == contents(tmp_path / "r" / place)
+        assert parts_and_manifest(tmp_path / "w" / place) == contents(made / place)
         assert rla(stage, "--run", "w")[0] == 0  # complete, whatever made it
     measured = [json.loads((tmp_path / run / "eval/0/metrics.json").read_text()) for run in "rw"]
     assert measured[0] | {"seconds": 0} == measured[1] | {"seconds": 0}
 
 
-def test_evaluate_measures_when_its_last_slice_is_there(rla: Rla, tmp_path: Path) -> None:
-    assert rla("evaluate", "--run", "r")[0] == 0
+def test_evaluate_measures_when_its_last_slice_is_there(rla: Rla, made: Path, tmp_path: Path) -> None:
     for index, missing in (("2", "1/2"), ("1", None)):
         code, said, _ = rla("evaluate", "--run", "r", "--out", "e", "--metrics", "m.json", "--slice", f"{index}/2")
         assert code == 0 and (f"missing slices: {missing}" in said) is (missing is not None)
         assert (tmp_path / "m.json").exists() is (missing is None)
-    assert parts_and_manifest(tmp_path / "e") == contents(tmp_path / "r/eval/0/trajectories")
+    assert parts_and_manifest(tmp_path / "e") == contents(made / "eval/0/trajectories")
 
 
 def children(pid: int) -> list[int]:
@@ -153,9 +162,9 @@ def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -
     assert rla("rollout", "--run", "r")[0] == 0
     call = [OWN_PYTHON, "-m", "rla", "rollout", "--run", "r", "--out", "w", "--workers", "2"]
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        before = made(tmp_path)
+        before = parts(tmp_path / "w")
         process = subprocess.Popen(call, cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
-        until(lambda: made(tmp_path) > before, seconds=60)  # noqa: B023
+        until(lambda: parts(tmp_path / "w") > before, seconds=60)  # noqa: B023
         workers = children(process.pid)
         assert len(workers) == 2 and all(map(alive, workers))
         process.send_signal(number)
@@ -167,20 +176,18 @@ def test_workers_end_with_the_call_that_started_them(rla: Rla, tmp_path: Path) -
     assert parts_and_manifest(tmp_path / "w") == contents(tmp_path / "r/1/trajectories")
 
 
-def made(folder: Path) -> int:
-    return len(list((folder / "w").glob("part-*")))
+def parts(folder: Path) -> int:
+    return len(list(folder.glob("part-*")))
 
 
-def test_each_task_of_the_slurm_array_makes_its_slice(rla: Rla, tmp_path: Path) -> None:
-    for stage in STAGES:
-        assert rla(stage, "--run", "r")[0] == 0
+def test_each_task_of_the_slurm_array_makes_its_slice(made: Path, tmp_path: Path) -> None:
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").write_text("")
     script = resource("pipelines/slurm/rollout.sbatch")
     asked = {"SLURM_SUBMIT_DIR": str(tmp_path), "PARAMS": "params.yaml", "RUN": "r", "SLICES": "2"}
     for stage, name in STAGES.items():
-        whole = (tmp_path / "r/1" / name).rename(tmp_path / name)
+        calm = (made / "1" / name).rename(tmp_path / name)
         for index in ("2", "1"):
             variables = environment() | asked | {"STAGE": stage, "SLURM_ARRAY_TASK_ID": index}
             subprocess.run(["bash", str(script)], env=variables, check=True, capture_output=True, timeout=120)
-        assert parts_and_manifest(tmp_path / "r/1" / name) == contents(whole)
+        assert parts_and_manifest(made / "1" / name) == contents(calm)
