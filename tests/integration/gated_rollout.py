@@ -1,9 +1,10 @@
 """`python -m tests.integration.gated_rollout GATES rollout ...`: the command line, whose n-th new part of a shard waits
-for the file `GATES/<n>`. So a test says when a slow episode ends.
+for the file `GATES/<n>`. So a test says when a slow episode ends. `GATES/pid` holds the id of the process.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ def main() -> int:
             time.sleep(0.02)
         write(writer, index, rows)
 
+    (gates / "pid").write_text(str(os.getpid()))
     ShardWriter.write = gated  # type: ignore[method-assign, assignment]
     return run(sys.argv[2:])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from rla.store.manifest import MANIFEST
+from tests.integration import gated_rollout
 from tests.integration.conftest import Rla, stages
 from tests.integration.pipelines import environment, until
+
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 SHARD = Path("r/1/trajectories")
 
@@ -22,9 +27,8 @@ def playing(rla: Rla, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     stages(rla, "make-tasks", "init-model")
     (gates := tmp_path / "gates").mkdir()
     (gates / "1").touch()
-    command = [sys.executable, "-m", "tests.integration.gated_rollout", str(gates), "rollout", "--run", "r"]
-    variables = environment() | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL) as process:
+    command = [sys.executable, gated_rollout.__file__, str(gates), "rollout", "--run", "r"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL) as process:
         until(lambda: list((tmp_path / SHARD).glob("part-*")), seconds=120)
         yield process
         process.kill()
@@ -35,7 +39,7 @@ def test_a_second_rollout_on_one_folder_is_refused(rla: Rla, tmp_path: Path, pla
         code, _, said = rla("rollout", "--run", "r", *more)
         assert code == 2
         assert said.splitlines()[-1].startswith(f"error: {tmp_path / SHARD}: another call is writing it")
-        assert f"process {playing.pid}" in said
+        assert f"process {Path('gates/pid').read_text()}" in said
     for gate in range(2, 9):
         (tmp_path / "gates" / str(gate)).touch()
     assert playing.wait(60) == 0
@@ -44,8 +48,8 @@ def test_a_second_rollout_on_one_folder_is_refused(rla: Rla, tmp_path: Path, pla
 
 
 def test_a_killed_call_leaves_no_lock_behind(rla: Rla, playing: subprocess.Popen[bytes]) -> None:
-    playing.kill()
-    playing.wait()
+    os.kill(int(Path("gates/pid").read_text()), signal.SIGKILL)
+    assert playing.wait(60) == -signal.SIGKILL
     code, _, said = rla("rollout", "--run", "r")
     assert code == 0, said
     assert not list(Path("r").rglob(".*.lock"))
