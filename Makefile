@@ -32,6 +32,7 @@ NEEDED = $(addprefix .venv/.package-,$(PACKAGE_$(ENV_NAME)) $(if $(shell grep -s
 SMOLLM2 := models/smollm2-135m
 PYTHON ?= python3
 GAMES ?= 60
+BUILT_IN ?= 20
 PYTEST_ARGS ?=
 
 # Stages and tests start hundreds of processes: modules are compiled once, even if the shell has switched that off.
@@ -143,8 +144,8 @@ ATTACK_ARGS ?=
 attack: .venv/.test  ## kills, damage and hostile inputs for as long as you like [MINUTES=60] [SEED=0] [ONLY=area/trial]
 	$(HELPED) -m tests.attack --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(ATTACK_ARGS)
 
-parity: .venv/.test  ## the fast ALFWorld engine against the original [GAMES=60]
-	$(PY) -m tests.parity.run_alfworld --games $(GAMES)
+parity: .venv/.test  ## the fast ALFWorld engine against the original [GAMES=60] [BUILT_IN=20]
+	$(PY) -m tests.parity.run_alfworld --games $(GAMES) --built-in $(BUILT_IN)
 
 # All checks that need a GPU, in ten minutes; the results are in runs/gpu-check/found. GPU_ARGS: further options, such
 # as --shapes tiny, which rehearses them on a CPU.
