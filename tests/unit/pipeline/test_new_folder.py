@@ -32,14 +32,23 @@ FILES = ("dvc.yaml", "params.yaml", "iterations.yaml")
 OWN = sorted(set(pipelines()) - {"small"})
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_pipeline_is_whole_in_a_folder_of_its_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = begin_folder(tmp_path / "new", pipeline=name)
-    monkeypatch.chdir(tmp_path / "new")
+@pytest.fixture(scope="module")
+def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[Path]]:
+    """A pipeline, the folder that begins with it, and the files that were made."""
+    name, folder = request.param, tmp_path_factory.mktemp("begun")
+    return name, folder, begin_folder(folder, pipeline=name, env="alfworld" if name == "small" else None)
+
+
+@pytest.mark.parametrize("begun", OWN, indirect=True)
+def test_a_pipeline_is_whole_in_a_folder_of_its_own(
+    begun: tuple[str, Path, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, folder, made = begun
+    monkeypatch.chdir(folder)
     params = Path("params.yaml")
     config = load_config(params)
     launched = {config.launch.training} - {None}
-    assert {str(path.relative_to(tmp_path / "new")) for path in made} == {*FILES, *IGNORED, *launched}
+    assert {str(path.relative_to(folder)) for path in made} == {*FILES, *IGNORED, *launched}
     assert all(Path(file).is_file() for file in launched if file)
     refuse_unnamed(params, config, Path("dvc.yaml"))
     assert run_folder(Plan(iterations=1)) == Path("runs") / name
@@ -88,11 +97,11 @@ def written(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", [*OWN, "small"])
-def test_no_file_speaks_of_a_clone(name: str, tmp_path: Path) -> None:
-    begin_folder(tmp_path, pipeline=name, env="alfworld" if name == "small" else None)
-    assert not re.search(r"\bmake \w|schemas/|docs/|tests/|--params pipelines/", "".join(written(tmp_path).values()))
-    assert (tmp_path / "params.yaml").read_text().startswith(f"# The parameters of the pipeline {name},")
+@pytest.mark.parametrize("begun", [*OWN, "small"], indirect=True)
+def test_no_file_speaks_of_a_clone(begun: tuple[str, Path, list[Path]]) -> None:
+    name, folder, _ = begun
+    assert not re.search(r"\bmake \w|schemas/|docs/|tests/|--params pipelines/", "".join(written(folder).values()))
+    assert (folder / "params.yaml").read_text().startswith(f"# The parameters of the pipeline {name},")
 
 
 def test_a_call_that_was_killed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
