@@ -18,6 +18,7 @@ from rla.errors import UserError
 from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
 from rla.training.checkpoints import TrainingProgress
+from tests.integration.conftest import rla_in
 from tests.integration.pipelines import PARAMS, forked, until
 from tests.unit.builders import configured, install
 
@@ -30,12 +31,12 @@ Call = Callable[..., str]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with rewards of its first iteration, and a configuration of two processes."""
     folder = tmp_path_factory.mktemp("launch")
-    # Judgements differ where nobody wins; so there is something to train on.
-    (folder / "params.yaml").write_text(PARAMS.replace("credit: {", "credit: {policy_band: [-1.0, 1.0], "))
     two = yaml.safe_load(resource("pipelines/accelerate/ddp.yaml").read_text()) | {"num_processes": 2}
     (folder / "two.yaml").write_text(yaml.safe_dump(two | {"main_process_port": 0}))
-    for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
-        forked(["rla", stage, "--run", "runs/t"], folder)
+    # Judgements differ where nobody wins; so there is something to train on.
+    with rla_in(folder, PARAMS.replace("credit: {", "credit: {policy_band: [-1.0, 1.0], ")) as rla:
+        for stage in ("rollout", "score-steps", "validate-tasks", "compute-rewards"):
+            assert rla(stage, "--run", "runs/t")[0] == 0
     return folder
 
 
