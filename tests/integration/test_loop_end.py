@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -14,6 +15,15 @@ from tests.integration.pipelines import environment, forked, until
 from tests.integration.test_loop import RUN, folder, with_stage
 
 __all__ = ["folder"]
+
+# How processes end does not depend on what they have imported, which takes ten seconds.
+UNPREPARED = """
+import sys
+from rla.pipeline import run
+run.PRELOADED = ("rla.cli.app",)
+from rla.__main__ import main
+main()
+"""
 
 
 def working_below(folder: Path) -> list[str]:
@@ -32,7 +42,12 @@ def working_below(folder: Path) -> list[str]:
 def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals) -> None:
     with_stage(folder, "trap 'echo put down > put-down; exit 1' INT; echo x > begun; sleep 1000 & wait")
     process = subprocess.Popen(
-        RUN, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-c", UNPREPARED, *RUN[1:]],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     until((folder / "begun").exists, seconds=120)
     process.send_signal(number)
