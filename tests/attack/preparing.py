@@ -59,7 +59,7 @@ def started(folder: Path) -> None:
     environment = {**os.environ, **FORKABLE, **dict([SPIN]), "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(library)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     # What starts threads is imported by each call itself: at least its code is compiled once.
-    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    environment.setdefault("PYTHONPYCACHEPREFIX", str(folder / "compiled"))
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     os.execve(sys.executable, [sys.executable, "-m", "tests.attack", *sys.argv[1:]], environment)
 
