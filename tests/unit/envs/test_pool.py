@@ -207,9 +207,11 @@ def test_an_environment_that_cannot_be_had_stops_the_stage_with_its_reason(fault
 
 
 STAGE = f"""
-import asyncio, sys
+import asyncio, signal, sys
 from rla.envs.pool import EnvironmentPool
 from tests.unit.builders import task
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes are made to ignore it
 
 async def main(pool):
     busy, idle = pool.environment(task(payload=sys.argv[1])), pool.environment(task(payload=sys.argv[1]))
@@ -261,10 +263,13 @@ def test_workers_end_with_their_stage_even_one_that_hangs(number: signal.Signals
         [sys.executable, "-c", STAGE, str(place)], cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as stage:
         assert stage.stdout is not None
-        pids = [int(pid) for pid in stage.stdout.readline().split()]
-        while not (place / "hang").exists():
-            time.sleep(0.01)
-        assert len(pids) == 3 and all(Path(f"/proc/{pid}").exists() for pid in pids)
-        stage.send_signal(number)
-        stage.wait(10)
+        try:
+            pids = [int(pid) for pid in stage.stdout.readline().split()]
+            while not (place / "hang").exists():
+                time.sleep(0.01)
+            assert len(pids) == 3 and all(Path(f"/proc/{pid}").exists() for pid in pids)
+            stage.send_signal(number)
+            stage.wait(10)
+        finally:
+            stage.kill()
     assert not any(alive(pid) for pid in pids)
