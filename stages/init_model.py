@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla.envs.authoring import tokenizer_texts
 from rla.envs.registry import environment
-from rla.models.init import adopt, init_model, keep_or_make
+from rla.models.init import adopt, init_model, keep_or_make, new_tokenizer
 from rla.pipeline import StageContext
 from rla.pipeline.origins import origin, pool_of
 from rla.store.reading import read_tasks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -20,20 +23,22 @@ def run(ctx: StageContext) -> dict[str, Any]:
     pool = pool_of(ctx, "tasks")
     found = origin(ctx, [pool])
     made_from = found.as_json() | found.named()
-    summary = {}
-    chosen = (("policy", "model.policy", ctx.config.model.policy), ("rm", "model.reward", ctx.config.model.reward))
-    for number, (option, key, configured) in enumerate(chosen):
-        folder = ctx.path(option)
+    model, summary = ctx.config.model, {}
+
+    @cache  # both models have it
+    def tokenizer() -> PreTrainedTokenizerFast:
+        texts = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
+        return new_tokenizer(**asdict(texts), context=model.context)
+
+    def fill(folder: Path, *, key: str, configured: str, seed: int) -> None:
         if configured == "init":
-            make = partial(make_model, ctx, pool=pool, seed=ctx.config.seed * 2 + number)
+            init_model(folder, tokenizer=tokenizer(), config=model, seed=seed)
         else:
-            make = partial(adopt, configured, key=key)
-        keep_or_make(folder, made_from, make, overwrite=ctx.overwrite)
-        summary[option] = str(folder)
+            adopt(configured, folder, key=key)
+
+    chosen = (("policy", "model.policy", model.policy), ("rm", "model.reward", model.reward))
+    for number, (option, key, configured) in enumerate(chosen):
+        make = partial(fill, key=key, configured=configured, seed=ctx.config.seed * 2 + number)
+        keep_or_make(ctx.path(option), made_from, make, overwrite=ctx.overwrite)
+        summary[option] = str(ctx.path(option))
     return summary
-
-
-def make_model(ctx: StageContext, folder: Path, *, pool: Path, seed: int) -> None:
-    """A small new model with a tokenizer of the environment's texts."""
-    found = tokenizer_texts(environment(ctx.config.env.name), read_tasks(pool), ctx.config)
-    init_model(folder, **asdict(found), config=ctx.config.model, seed=seed)

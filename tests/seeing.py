@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from rla.config.sections import ModelConfig
-from rla.models.init import init_model, text_sizes
+from rla.models.init import init_model, new_tokenizer, text_sizes
 
 CONTROL = {
     "vision_start_token_id": "<|vision_start|>",
@@ -111,5 +111,5 @@ def small_model(kind: str) -> Path:
 
 def new_vision_model(folder: Path, config: ModelConfig) -> Path:
     folder.mkdir(parents=True)
-    init_model(folder, texts=WORDS, config=config, seed=3)
+    init_model(folder, tokenizer=new_tokenizer(WORDS, context=config.context), config=config, seed=3)
     return folder

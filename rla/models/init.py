@@ -135,11 +135,10 @@ def adopt(source: str, folder: Path, *, key: str) -> None:
         (folder / file.name).symlink_to(file.resolve())
 
 
-def init_model(folder: Path, *, config: ModelConfig, seed: int, **texts: Any) -> None:
-    """Write an untrained fp32 model and the tokenizer that `new_tokenizer` makes of `texts`; the same seed gives the
-    same weights. Raises UserError if the sizes do not fit together.
+def init_model(folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
+    """Write an untrained fp32 model and its tokenizer; the same seed gives the same weights. Raises UserError if the
+    sizes do not fit together.
     """
-    tokenizer = new_tokenizer(**texts, context=config.context)
     own: OwnModel | None = config.own
     if own is not None:
         own.fill_model(folder, tokenizer=tokenizer, config=config, seed=seed)

@@ -26,7 +26,7 @@ from rla.envs.observation import Environment, Observation
 from rla.llm.base import Completion, Generator, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.rollouts.play import Rollouts, episodes_of, play_groups
 from rla.store.records import Task
 from tests.bench.lockstep import play_in_lockstep
@@ -192,7 +192,7 @@ def main() -> None:
             for text in (task.instruction, seen.text, *seen.commands)
         ]
         sizes = ModelConfig(hidden_size=128, layers=3, heads=4, intermediate_size=256, context=8192)
-        init_model(model, texts=texts, config=sizes, seed=0)
+        init_model(model, tokenizer=new_tokenizer(texts, context=sizes.context), config=sizes, seed=0)
         settings = GeneratorConfig(
             backend=options.backend, context=8192, max_sequences=options.sequences, dtype="bfloat16"
         )

@@ -127,10 +127,15 @@ def episodes() -> None:
 
 
 def small_model(folder: Path, *, words: int, hidden: int) -> Path:
-    from rla.models.init import init_model
+    from rla.models.init import init_model, new_tokenizer
 
     sizes = ModelConfig(hidden_size=hidden, layers=3, heads=4, intermediate_size=2 * hidden, context=4096)
-    init_model(folder, texts=[" ".join(f"w{number}" for number in range(words))], config=sizes, seed=0)
+    init_model(
+        folder,
+        tokenizer=new_tokenizer([" ".join(f"w{number}" for number in range(words))], context=sizes.context),
+        config=sizes,
+        seed=0,
+    )
     return folder
 
 

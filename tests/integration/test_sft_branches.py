@@ -7,7 +7,7 @@ import torch
 
 from rla.config.sections import ModelConfig
 from rla.llm.chat import ChatFormat
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_model, load_tokenizer
 from rla.pictures.vision import PromptTokens
 from rla.training.packing import FORKED, enable_branches, forks
@@ -19,7 +19,7 @@ TEXTS = ["you see a mug 1 . take go desk judge: it helps does not score +1 -1"]
 @pytest.mark.parametrize("implementation", [FORKED, "sdpa", "eager"])
 def test_a_branch_is_scored_as_if_it_stood_alone(tmp_path: Path, implementation: str) -> None:
     config = ModelConfig(hidden_size=32, layers=2, heads=2, intermediate_size=32, context=128)
-    init_model(tmp_path / "m", texts=TEXTS, config=config, seed=0)
+    init_model(tmp_path / "m", tokenizer=new_tokenizer(TEXTS, context=config.context), config=config, seed=0)
     chat, model = ChatFormat(load_tokenizer(tmp_path / "m")), load_model(tmp_path / "m")
     dialogue = [{"role": "user", "content": "you see a mug 1"}, {"role": "assistant", "content": "take mug 1"}]
     first = chat.first([*dialogue, {"role": "user", "content": "you see desk judge:"}])

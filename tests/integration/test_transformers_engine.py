@@ -28,7 +28,7 @@ from rla.llm.base import Completion, FinishReason, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import ScriptedGenerator, make_generator
 from rla.llm.transformers_engine import TransformersGenerator
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_model, load_tokenizer
 
 TEXTS = ["you are in a room . you see a cabinet 1 , a desk 2 , a mug 1 .", "go to", "put mug 1 in/on desk 2"]
@@ -55,7 +55,7 @@ def one_thread() -> Iterator[None]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("models") / "tiny"
     config = ModelConfig(hidden_size=32, layers=2, heads=4, intermediate_size=48, context=512)
-    init_model(target, texts=TEXTS, config=config, seed=1)
+    init_model(target, tokenizer=new_tokenizer(TEXTS, context=config.context), config=config, seed=1)
     return target
 
 
@@ -301,7 +301,7 @@ def test_a_request_may_come_at_any_moment_after_the_last_reply(folder: Path) -> 
 
 def test_other_weights_in_place_are_those_of_a_new_engine(folder: Path, tmp_path: Path, chat: ChatFormat) -> None:
     config = ModelConfig(hidden_size=32, layers=2, heads=4, intermediate_size=48, context=512)
-    init_model(tmp_path / "other", texts=TEXTS, config=config, seed=2)
+    init_model(tmp_path / "other", tokenizer=new_tokenizer(TEXTS, context=config.context), config=config, seed=2)
     asked = request(chat.encode("you see a cabinet 1"), session="s", seed=5)
 
     async def reloaded() -> list[Completion]:
@@ -317,7 +317,7 @@ def test_other_weights_in_place_are_those_of_a_new_engine(folder: Path, tmp_path
 
 def test_weights_of_another_shape_are_refused(folder: Path, tmp_path: Path, chat: ChatFormat) -> None:
     config = ModelConfig(hidden_size=16, layers=2, heads=4, intermediate_size=48, context=512)
-    init_model(tmp_path / "other", texts=TEXTS, config=config, seed=2)
+    init_model(tmp_path / "other", tokenizer=new_tokenizer(TEXTS, context=config.context), config=config, seed=2)
     with pytest.raises(UserError, match="is not a weight of the model that is loaded"):
         asyncio.run(engine(folder).reload(tmp_path / "other", stop_ids=chat.stop_ids))
 

@@ -13,7 +13,7 @@ from rla.config.training import LoraConfig, TrainConfig
 from rla.errors import UserError
 from rla.llm.base import Completion, Request
 from rla.llm.factory import make_generator
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.training.loop import train
 from tests.integration.test_vllm import COMMANDS, INSTALLED, SETTINGS, log_probabilities
 from tests.unit.training.builders import random_sequences
@@ -31,7 +31,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("peft", reason="an adapter is trained with peft")
     folder = tmp_path_factory.mktemp("adapted")
     config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=LONG)
-    init_model(folder / "0/model", texts=COMMANDS, config=config, seed=1)
+    init_model(folder / "0/model", tokenizer=new_tokenizer(COMMANDS, context=config.context), config=config, seed=1)
     lora = TrainConfig(lr=3e-2, updates=4, kl_coef=0.0, dtype="bfloat16", lora=LoraConfig(rank=4, alpha=8.0))
     for number, source in ((1, "0/model"), (2, "1")):
         train(

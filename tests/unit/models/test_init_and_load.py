@@ -14,7 +14,7 @@ import torch
 from rla.config.sections import ModelConfig
 from rla.errors import UserError
 from rla.models.checkpoint import model_folder
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_model, load_tokenizer, tokenizer_fingerprint
 
 SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, intermediate_size=32, context=64)
@@ -23,7 +23,7 @@ SMALL = ModelConfig(hidden_size=16, layers=1, heads=2, intermediate_size=32, con
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("models") / "new"
-    init_model(target, texts=["go to desk"], config=SMALL, seed=3)
+    init_model(target, tokenizer=new_tokenizer(["go to desk"], context=SMALL.context), config=SMALL, seed=3)
     return target
 
 
@@ -40,7 +40,9 @@ def test_the_folder_loads_with_the_asked_sizes(folder: Path) -> None:
 
 def test_weights_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
     for name, seed in (("same", 3), ("other", 4)):
-        init_model(tmp_path / name, texts=["go to desk"], config=SMALL, seed=seed)
+        init_model(
+            tmp_path / name, tokenizer=new_tokenizer(["go to desk"], context=SMALL.context), config=SMALL, seed=seed
+        )
     weights = (folder / "model.safetensors").read_bytes()
     assert (tmp_path / "same" / "model.safetensors").read_bytes() == weights
     assert (tmp_path / "other" / "model.safetensors").read_bytes() != weights
@@ -56,7 +58,7 @@ def test_weights_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
 )
 def test_sizes_that_do_not_fit_name_the_key(config: ModelConfig, key: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=key):
-        init_model(tmp_path / "new", texts=["go"], config=config, seed=0)
+        init_model(tmp_path / "new", tokenizer=new_tokenizer(["go"], context=config.context), config=config, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ SIZES = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, con
 
 def tiny_model(folder: Path, *, seed: int = 0) -> Path:
     """A Qwen3 of 16 dimensions and about 120 words, as a Hugging Face folder."""
-    from rla.models.init import init_model
+    from rla.models.init import init_model, new_tokenizer
 
-    init_model(folder, texts=[WORDS], config=SIZES, seed=seed)
+    init_model(folder, tokenizer=new_tokenizer([WORDS], context=SIZES.context), config=SIZES, seed=seed)
     return folder
 
 

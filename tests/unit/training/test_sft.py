@@ -14,7 +14,7 @@ import torch
 from rla.config.sections import ModelConfig
 from rla.config.training import SftConfig
 from rla.models.checkpoint import open_checkpoint
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_model
 from rla.training.sequences import Example
 from rla.training.sft import Collator, arguments, pieces, sft
@@ -27,7 +27,12 @@ LENGTHS = (5, 40, 17, 8, 33, 21)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "m"
-    init_model(folder, texts=["you see a mug 1 . take go desk judge: it helps"], config=MODEL, seed=0)
+    init_model(
+        folder,
+        tokenizer=new_tokenizer(["you see a mug 1 . take go desk judge: it helps"], context=MODEL.context),
+        config=MODEL,
+        seed=0,
+    )
     return folder
 
 

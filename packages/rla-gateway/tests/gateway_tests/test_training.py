@@ -21,7 +21,7 @@ from rla.config.training import TrainConfig  # noqa: E402
 from rla.envs.registry import load_config  # noqa: E402
 from rla.llm.chat import ChatFormat  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
-from rla.models.init import init_model  # noqa: E402
+from rla.models.init import init_model, new_tokenizer  # noqa: E402
 from rla.report.collect import RunSummary  # noqa: E402
 from rla.store.manifest import Origin  # noqa: E402
 from rla.store.reading import read_rows  # noqa: E402
@@ -49,7 +49,12 @@ ask([user("another task")])
 def episodes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """Two episodes of a small real model, with a growing, a branched, a rewritten and another conversation."""
     folder = tmp_path_factory.mktemp("model") / "model"
-    init_model(folder, texts=["one two three four five"], config=SIZES, seed=5, exact=True)
+    init_model(
+        folder,
+        tokenizer=new_tokenizer(["one two three four five"], context=SIZES.context, exact=True),
+        config=SIZES,
+        seed=5,
+    )
     engine, tokenizer = make_generator(GeneratorConfig(max_sequences=4, context=1024), model=folder, seed=0)
     try:
         own = {"context": 1024, "max_tokens": 12}
@@ -82,7 +87,12 @@ def test_the_sorting_agent_is_replayed_from_a_shard(tmp_path: Path) -> None:
     config = load_config(top / "packages/rla-gateway/pipelines/agent-tiny.yaml", overrides=[f"tasks.path={SORTING}"])
     tasks = Agent().import_tasks(config, split="train")[:3]
     command = [str(top / word) if word.endswith(".py") else word for word in config.env.own.command]
-    init_model(tmp_path / "model", texts=["kitchen garage garden"], config=SIZES, seed=5, exact=True)
+    init_model(
+        tmp_path / "model",
+        tokenizer=new_tokenizer(["kitchen garage garden"], context=SIZES.context, exact=True),
+        config=SIZES,
+        seed=5,
+    )
     engine, tokenizer = make_generator(GeneratorConfig(max_sequences=4, context=1024), model=tmp_path / "model", seed=0)
     own = {"context": 1024, "max_tokens": 4, "format": ChatFormat(tokenizer), "tasks": tasks, "count": 2}
     try:

@@ -10,7 +10,7 @@ import torch
 from rla_screens.vision_model import VisionModel
 
 from rla.config.sections import ModelConfig
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_model
 from rla.pictures.encoder import image_features, vision_encoder
 from rla.pictures.vision import PixelMaker, VisionFormat, load_vision
@@ -20,8 +20,9 @@ from tests.seeing import WORDS, png_of
 def made(folder: Path, kind: Any) -> Path:
     vision = VisionModel(kind=kind, hidden_size=16, layers=2, heads=2, patch_size=4, most_tokens=64)
     sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "context": 256}
+    config = ModelConfig(**sizes, own=vision)
     folder.mkdir()
-    init_model(folder, texts=WORDS, config=ModelConfig(**sizes, own=vision), seed=3)
+    init_model(folder, tokenizer=new_tokenizer(WORDS, context=config.context), config=config, seed=3)
     return folder
 
 

@@ -25,7 +25,7 @@ from rla.errors import UserError
 from rla.llm.base import Completion, Generator, Request, TokenTrie
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_tokenizer
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("models") / "tiny"
     # A head width of 32: the smallest that vLLM's attention takes.
     config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=CONTEXT)
-    init_model(target, texts=COMMANDS, config=config, seed=1)
+    init_model(target, tokenizer=new_tokenizer(COMMANDS, context=config.context), config=config, seed=1)
     return target
 
 

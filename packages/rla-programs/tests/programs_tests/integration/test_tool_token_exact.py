@@ -20,7 +20,7 @@ from rla.envs.observation import AwaitedEnvironment, Observation  # noqa: E402
 from rla.envs.registry import environment, from_mapping  # noqa: E402
 from rla.llm.chat import ChatFormat  # noqa: E402
 from rla.llm.factory import make_generator  # noqa: E402
-from rla.models.init import init_model  # noqa: E402
+from rla.models.init import init_model, new_tokenizer  # noqa: E402
 from rla.rollouts.play import Rollouts, episodes_of, play_groups  # noqa: E402
 from rla.store.records import Task, Trajectory  # noqa: E402
 from rla.training.loop import train  # noqa: E402
@@ -100,7 +100,12 @@ def played(model: Path, config: Config) -> tuple[list[Trajectory], ChatFormat]:
 def test_episodes_with_tools(form: str, tmp_path: Path) -> None:
     config = config_of(form)
     sizes = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, context=4096)
-    init_model(tmp_path / "model", texts=["a", *PROGRAMS], config=sizes, seed=5, exact=True)
+    init_model(
+        tmp_path / "model",
+        tokenizer=new_tokenizer(["a", *PROGRAMS], context=sizes.context, exact=True),
+        config=sizes,
+        seed=5,
+    )
     trajectories, chat = played(tmp_path / "model", config)
     assert len(trajectories) == 4
     rows: list[dict[str, Any]] = [one.row() for one in trajectories]

@@ -17,7 +17,7 @@ from rla.llm.base import Completion, Request
 from rla.llm.chat import ChatFormat
 from rla.llm.factory import make_generator
 from rla.llm.vllm_engine import VllmGenerator
-from rla.models.init import init_model
+from rla.models.init import init_model, new_tokenizer
 from rla.models.load import load_tokenizer
 from tests.integration.test_vllm import COMMANDS, INSTALLED, LARGEST_GAP, SETTINGS, folder, log_probabilities
 from tests.integration.test_vllm_lora import ADAPTERS, ASKED, adapted, gap
@@ -83,7 +83,7 @@ def test_other_weights_in_place_are_those_that_sample(folder: Path, tmp_path: Pa
     """Embeddings and output layer are tied in these models, which vLLM's own reloading half forgets on a CPU."""
     other = tmp_path / "other"
     config = ModelConfig(hidden_size=128, layers=2, heads=4, intermediate_size=128, context=128)
-    init_model(other, texts=COMMANDS, config=config, seed=2)
+    init_model(other, tokenizer=new_tokenizer(COMMANDS, context=config.context), config=config, seed=2)
     chat = ChatFormat(load_tokenizer(folder))
     generator = SleepingVllm(SETTINGS, model=folder, stop_ids=chat.stop_ids, seed=0)
     prompt = chat.first([{"role": "user", "content": "go to desk 1"}])

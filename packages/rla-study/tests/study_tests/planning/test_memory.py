@@ -93,13 +93,13 @@ def test_a_real_checkpoint_has_the_bytes_of_the_formula(tmp_path: Path) -> None:
     import json
 
     from rla.config.sections import ModelConfig
-    from rla.models.init import init_model
+    from rla.models.init import init_model, new_tokenizer
     from rla.training.loop import train
     from tests.unit.training.builders import WORDS, random_sequences
 
     sizes = ModelConfig(hidden_size=64, layers=2, heads=4, intermediate_size=512, context=128)
     start = tmp_path / "start"
-    init_model(start, texts=[WORDS], config=sizes, seed=0)
+    init_model(start, tokenizer=new_tokenizer([WORDS], context=sizes.context), config=sizes, seed=0)
     shape = shape_of_config(json.loads((start / "config.json").read_text()), name="start")
     config = TrainConfig(lr=1e-3, updates=1, dtype="bfloat16", kl_coef=0.0)
     train(model_folder=start, out=tmp_path / "1", sequences=random_sequences(2), config=config, temperature=1.0, seed=0)
