@@ -69,7 +69,6 @@ from rla.store.manifest import (
     update_run_config,
 )
 from rla.text import duration
-from rla.tracking import refuse_missing
 from stages import STAGES
 
 STAGE = "DVC_STAGE"  # environment variable of stages that DVC calls
@@ -110,6 +109,8 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     place = _place_in_loop(spec, values["iteration"])
     with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
         ctx = _context(spec, values, config=config, run=run, progress=progress)
+        from rla_study.tracking import refuse_missing
+
         for name in config.tracking.trackers if _is_tracked(ctx) else ():
             refuse_missing(name)
         before, began = stamps_of(ctx), time.monotonic()
@@ -318,8 +319,7 @@ def _show_curves(ctx: StageContext) -> None:
     """Show the curves of the run. Errors are printed but do not fail the stage, whose outputs are complete."""
     if not _is_tracked(ctx):
         return
-    from rla.report.curves import run_points
-    from rla.tracking import track_run
+    from rla_study.tracking import run_points, track_run
 
     try:
         track_run(ctx.run, run_points(ctx.run, ctx.config), resolved(ctx.config), ctx.config.tracking)

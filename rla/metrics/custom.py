@@ -73,10 +73,6 @@ def followed_figures() -> list[Figure]:
     return [figure for one in brought("figures") for figure in one.figures]
 
 
-def brought_numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for one in brought("named") for name, value in one.named(row).items()}
-
-
 def joined_figures(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The figures of all services together: sums, unless a package joins them in another way."""
     joined: dict[str, float] = {}

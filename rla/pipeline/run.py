@@ -51,9 +51,9 @@ FORKABLE = {
 # pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
     *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.table"),
-    *("torch", "transformers.models.qwen3.modeling_qwen3", "tensorboard.plugins.text.summary_v2"),
+    *("torch", "transformers.models.qwen3.modeling_qwen3"),
     *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
-    *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.tracking", "rla.training.loop", "rla.training.stage"),
+    *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.training.loop", "rla.training.stage"),
     *("stages.make_tasks", "stages.init_model", "stages.warm_start", "stages.rollout", "stages.score_steps"),
     *("stages.validate_tasks", "stages.train_policy", "stages.train_rm", "stages.adapt_env", "stages.evaluate"),
 )

@@ -122,7 +122,7 @@ def train_stage(
         if not launched():
             free_memory(ctx.config.generator)
 
-        from rla.tracking import Trackers
+        from rla_study.tracking import Trackers
 
         with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
             if configuration is not None:

@@ -37,13 +37,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "llm": DATA | {"processes", "models", "pictures"},  # an engine knows nothing of environments
     "agents": DATA | {"envs", "llm", "pictures"},
     "pipeline": DATA | {"envs", "models", "processes"},
-    "tracking": DATA | {"processes"},
     "rollouts": WORK,
-    "training": WORK | {"tracking"},
+    "training": WORK,
     "adaptation": WORK,
-    "report": WORK | {"adaptation", "tracking"},
+    "report": WORK | {"adaptation"},
     "stages": WORK | {"rollouts", "training", "adaptation", "report"},
-    "cli": WORK | {"report", "stages", "tracking"},
+    "cli": WORK | {"report", "stages"},
     "__main__": {"cli", "processes"},
 }
 # A package of packages/ -> those that it may import beside the core.

@@ -12,12 +12,11 @@ import pytest
 from rla.config import Config
 from rla.errors import UserError
 from rla.metrics import custom
-from rla.metrics.custom import Figure, add_metrics, brought_numbers, joined_figures, told_figures
+from rla.metrics.custom import Figure, add_metrics, joined_figures, told_figures
 from rla.report.collect import RunSummary
-from rla.report.curves import panels, report_figures, run_points
+from rla.report.curves import panels, report_figures
 from rla.report.render import Section, page_of_run
 from rla.report.tables import Table, tables_of_run
-from rla.store.atomic import write_json
 from rla.store.records import Task
 from tests.unit.builders import configured, task
 
@@ -29,9 +28,6 @@ class Jumps:
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
         return {"jumps": len(held_out), "place": trajectories.name, "seed": config.seed}
-
-    def named(self, row: Mapping[str, Any]) -> dict[str, float]:
-        return {"jumps@2": row["jumps"]}
 
     def joined(self, found: Sequence[Mapping[str, float]]) -> dict[str, float]:
         return {"highest": max(figures["highest"] for figures in found)}
@@ -81,16 +77,6 @@ def test_a_figure_has_a_curve_for_iterations_and_evaluations_and_a_series(tmp_pa
     assert [(line.label, line.y) for line in drawn["jumps"].lines] == [("held out", (3,)), ("training tasks", (4,))]
     assert (drawn["high"].unit, drawn["high"].lines[0].y) == ("%", (25.0,))
     assert {"jumps": 4, "high": 0.25}.items() <= report_figures(summary)["iterations"][0].items()
-
-
-def test_trackers_get_figures_with_a_tag_and_numbers_with_a_name(tmp_path: Path) -> None:
-    for place in ("1", "eval/1"):
-        (tmp_path / place).mkdir(parents=True)
-        write_json(tmp_path / place / "metrics.json", {"success": 0.5, "split": "test", "jumps": 3})
-    iteration, point = run_points(tmp_path)
-    assert iteration.values["body/jumps"] == 3.0
-    assert (point.values["body/jumps on test"], point.values["jumps@2/test"]) == (3.0, 3.0)
-    assert brought_numbers({"jumps": 1}) == {"jumps@2": 1}
 
 
 def test_tables_of_packages_stand_in_the_report(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla.config.schema import flattened
-from rla.metrics.custom import brought_numbers
 from rla.metrics.intervals import Interval
 from rla.report.tables import ABSENT, Table
 from rla_study.ablation.outcomes import LAST, ArmOutcome, RunOutcome, against_text, compared_with, paired_seeds
 from rla_study.metrics import student
+from rla_study.tracking import brought_numbers
 
 MEASURE_COLUMNS: tuple[str, ...] = (
     "arm",

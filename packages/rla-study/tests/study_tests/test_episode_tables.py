@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 from rla_study.episode_tables import COLUMNS, EPISODES, SHOWN, EpisodeTables, plain_cell
+from rla_study.tracking import run_points, track_run
 
 from rla.config import Config
 from rla.config.sections import TrackingConfig
 from rla.metrics import custom
-from rla.report.curves import run_points
 from rla.store.atomic import write_json
 from rla.store.shards import Origin, write_shard
-from rla.tracking import track_run
 from tests.unit.builders import configured, score, step, trajectory
 
 HOSTILE = "<script>alert(1)</script> ![x](https://evil.example/p.png) [y][z] &lt; \x1b[31m\u202e end"

@@ -9,9 +9,10 @@ from typing import Any
 from rla_programs.answering.at_k import Answered, figures_at_k
 from rla_programs.answering.tables import answer_tables, tool_tables
 from rla_programs.execution.surroundings import surroundings_table
+from rla_study.tracking import run_points
 
 from rla.report.collect import HeldOut, RunSummary, collect
-from rla.report.curves import panels, run_points
+from rla.report.curves import panels
 from rla.store.atomic import write_json
 
 TOOLS = {

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from rla_study.tracking import Trackers, service_arguments
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla.cli.progress import LineProgress
@@ -24,7 +25,6 @@ from rla.config.training import TrainConfig
 from rla.errors import UserError
 from rla.pipeline import StageContext
 from rla.store.shards import Origin, ShardWriter
-from rla.tracking import Trackers, service_arguments
 from rla.training.stage import POLICY, train_stage
 from stages import STAGES
 from tests.unit.builders import configured
@@ -140,7 +140,7 @@ def test_an_error_in_the_stage_closes_the_services(tmp_path: Path, monkeypatch: 
             return lambda *_, **__: calls.append(name)
 
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Service)
-    monkeypatch.setattr("rla.tracking.refuse_missing", lambda name: None)
+    monkeypatch.setattr("rla_study.tracking.refuse_missing", lambda name: None)
     trackers = Trackers(config=TrackingConfig(trackers=("wandb",)), run=tmp_path, stage="train-policy")
     with pytest.raises(RuntimeError, match="a defect"), trackers:
         trackers.log({"update": 1, "loss": 1.0})
@@ -248,6 +248,6 @@ def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
 
 
 def test_trackers_are_imported_by_training_alone() -> None:
-    code = "import sys, rla.tracking, rla.training.stage; "
+    code = "import sys, rla_study.tracking, rla.training.stage; "
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'accelerate', 'tensorboard')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -23,18 +23,24 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rla.config import Config
 from rla.config.schema import flattened
 from rla.config.sections import TrackingConfig
 from rla.errors import UserError
+from rla.metrics.custom import brought, followed_figures
 from rla.plugins import from_checkout
 from rla.processes import rank
+from rla.report.collect import evaluation_rows, iteration_row, seconds_of
+from rla.report.tables import LOOP
 from rla.store.atomic import unwritable, write_json, write_text
+from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.manifest import optional_json
 
 CORE = ("tensorboard",)  # installed with rla; the others are extras of the same name
@@ -162,6 +168,56 @@ class CurvePoint:
     @property
     def key(self) -> str:
         return f"{self.kind}/{self.iteration}"
+
+
+# tag of a tracker -> key of an iteration's figures
+TAGS = {
+    "success/training": "success",
+    "reward/mean": "reward_mean",
+    "judge/mu": "mu",
+    "judge/right about steps": "rm_process_balanced",
+    "judge/right about outcomes": "rm_outcome_accuracy",
+    "tasks/accepted so far": "accepted_total",
+    "tasks/one-sided": "one_sided_tasks",
+    "episodes/steps": "mean_steps",
+}
+
+
+def brought_numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for one in brought("named") for name, value in one.named(row).items()}
+
+
+def run_points(run: Path, config: Config | None = None) -> list[CurvePoint]:
+    """A point for each iteration, with the tables of packages if `config` is given, for each evaluation, and for each
+    iteration whose stages are all timed. Raises UserError for a file that is not JSON.
+    """
+    points, followed = [], {figure.tag: figure.key for figure in followed_figures() if figure.tag}
+
+    def add(kind: str, at: int, values: Mapping[str, Any]) -> None:
+        known = {tag: float(value) for tag, value in values.items() if value is not None}
+        more = [partial(one.tracked, run, config, at) for one in brought("tracked") if config and kind == "iteration"]
+        points.append(CurvePoint(kind=kind, iteration=at, values=known, tables=more))
+
+    for number in numbered_folders(run):
+        if number > 0 and artifact(run, "metrics", number).exists():
+            row = iteration_row(run, number)
+            add("iteration", number, {tag: row.get(key) for tag, key in (TAGS | followed).items()})
+    for root in (run, *further_splits(run).values()):
+        for row in evaluation_rows(root):
+            if row.get("success") is not None:
+                split = row.get("split") or "held out"
+                values = {f"success/{split}": row["success"], f"episodes/steps on {split}": row.get("mean_steps")}
+                values |= {f"{name}/{split}": value for name, value in brought_numbers(row).items()}
+                values |= {f"{tag} on {split}": row.get(key) for tag, key in followed.items()}
+                add(f"evaluation on {split}", row["iteration"], values)
+    spent: dict[tuple[int, str], float] = {}
+    with suppress(UserError):  # a damaged record of times takes no other curve along
+        spent = seconds_of(run)
+    for number in sorted({iteration for iteration, _ in spent}):
+        seconds = {f"seconds/{stage}": spent.get((number, stage)) for stage in LOOP}
+        if None not in seconds.values():
+            add("seconds", number, seconds)
+    return points
 
 
 def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any], config: TrackingConfig) -> None:

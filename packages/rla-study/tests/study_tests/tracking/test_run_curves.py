@@ -6,23 +6,24 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from rla_study.tracking import CurvePoint, run_points, track_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla.cli.app import run as rla
 from rla.config.sections import TrackingConfig
 from rla.errors import UserError
-from rla.report.curves import run_points
+from rla.metrics import custom
+from rla.metrics.custom import Figure
 from rla.report.tables import LOOP
 from rla.store.atomic import write_json
-from rla.tracking import CurvePoint, track_run
-from tests.unit.tracking.test_trackers import missing
+from study_tests.tracking.test_trackers import missing
 
 NOON = 1_767_268_800.0
 
@@ -83,6 +84,27 @@ def test_points_of_iterations_evaluations_and_seconds(run: Path) -> None:
     # Each stage was called twice, for 1.5 s; the second iteration is not done.
     assert points["seconds/1"].values == {f"seconds/{stage}": 3.0 for stage in LOOP}
     assert "seconds/2" not in points and len(points) == 5
+
+
+class Jumps:
+    """What a package brings for trackers."""
+
+    figures = (Figure(key="jumps", panel="Jumps", tag="body/jumps"),)
+
+    def named(self, row: Mapping[str, Any]) -> dict[str, float]:
+        return {"jumps@2": row["jumps"]}
+
+
+def test_trackers_get_figures_with_a_tag_and_numbers_with_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom, "registered_objects", lambda: {"jumps": Jumps()})
+    for place in ("1", "eval/1"):
+        (tmp_path / place).mkdir(parents=True)
+        write_json(tmp_path / place / "metrics.json", {"success": 0.5, "split": "test", "jumps": 3})
+    iteration, point = run_points(tmp_path)
+    assert iteration.values["body/jumps"] == 3.0
+    assert (point.values["body/jumps on test"], point.values["jumps@2/test"]) == (3.0, 3.0)
 
 
 def test_tensorboard_shows_each_point_once_with_its_latest_value(run: Path) -> None:
@@ -152,7 +174,7 @@ def test_a_service_gets_each_point_and_its_tables_once(name: Any, run: Path, mon
     tracking = pytest.importorskip("accelerate.tracking")
     sent: list[Any] = []
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, Service(sent))
-    monkeypatch.setattr("rla.tracking.refuse_missing", lambda name: None)
+    monkeypatch.setattr("rla_study.tracking.refuse_missing", lambda name: None)
     config = TrackingConfig(trackers=(name,))
     table = [lambda service: {"episodes": f"a table of {service}"}]
     points = [CurvePoint(kind="iteration", iteration=i, values={"success": i / 4}, tables=table) for i in (1, 2, 3)]
@@ -263,8 +285,7 @@ def test_a_service_that_does_not_answer_stops_nothing(
         raise CommError("no route\n\x1b[31mto host")
 
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, away)
-    for module in ("rla.tracking", "rla.cli.calls"):
-        monkeypatch.setattr(f"{module}.refuse_missing", lambda name: None)
+    monkeypatch.setattr("rla_study.tracking.refuse_missing", lambda name: None)
     assert rla(["compute-rewards", "--run", "r", "--set", f"tracking.trackers=[{name}]"]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert f"no curves: {name} took no points (CommError: no route [31mto host)" in said
