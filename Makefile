@@ -97,7 +97,7 @@ package = -e 'packages/rla-$(1)$(if $(2),[$(2)])'
 .venv/.test: .venv/.run packages/*/pyproject.toml
 	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
 	@command -v cmake >/dev/null || $(INSTALL) cmake
-	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev,wandb,trackio]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
+	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
 	@touch $@
 
 # Also writes the plan of `make run` if there is none, because `dvc repro` needs one.
@@ -116,7 +116,7 @@ EXTRAS_bridges := reasoning-gym,textarena
 EXTRAS_programs := tool
 EXTRAS_screens := browser
 EXTRAS_gateway := clients
-EXTRAS_study := inspect
+EXTRAS_study := inspect,wandb,trackio
 TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)/tests),tests packages)
 
 # One process per core with one thread each; the tests of a file run in one process. conftest.py orders the files.

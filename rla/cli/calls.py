@@ -39,7 +39,7 @@ from rla.envs.registry import load_config
 from rla.errors import UserError
 from rla.metrics.guards import GUARDS, Warned, warned
 from rla.models.checkpoint import ORIGIN as MODEL_ORIGIN
-from rla.pipeline import Progress, StageContext, StageSpec
+from rla.pipeline import Progress, StageContext, StageSpec, followers
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
 from rla.processes import (
@@ -73,7 +73,6 @@ from stages import STAGES
 
 STAGE = "DVC_STAGE"  # environment variable of stages that DVC calls
 _FINISHING = ("train-policy", "train-rm", "adapt-env", "evaluate")  # any of these may be the last of an iteration
-_TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # stages with figures of an iteration, or its last
 # Sections that `config.yaml` gets from the stages that read them. It gets other sections from every call, except for
 # the pool, which concerns one call only.
 FOLLOWED = {path.partition(".")[0] for spec in STAGES for path in spec.sections} | {"pool"}
@@ -109,10 +108,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     place = _place_in_loop(spec, values["iteration"])
     with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
         ctx = _context(spec, values, config=config, run=run, progress=progress)
-        from rla_study.tracking import refuse_missing
-
-        for name in config.tracking.trackers if _is_tracked(ctx) else ():
-            refuse_missing(name)
+        ended = [follow(ctx) for follow in followers(config, "follow_call")]
         before, began = stamps_of(ctx), time.monotonic()
         if speaks():
             from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` does not need
@@ -128,8 +124,9 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         echo("\n".join(closing_lines(ctx, summary, before, seconds=time.monotonic() - began)))
         try:
             heed(warnings_of(ctx), config, echo=echo)
-        finally:
-            _show_curves(ctx)  # also if a warning stops the run
+        finally:  # also if a warning stops the run
+            for end in ended:
+                end()
 
 
 def _prepare_torch(config: Config) -> None:
@@ -306,25 +303,6 @@ def _description(ctx: StageContext, params: Path) -> str:
 
 def _is_complete(path: Path) -> bool:
     return path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE)
-
-
-def _is_tracked(ctx: StageContext) -> bool:
-    """Whether the call shows curves. It does not if options name folders, or if several calls share the stage."""
-    return (
-        bool(ctx.config.tracking.trackers) and ctx.spec.name in _TRACKED and not (ctx.paths or "slice" in ctx.options)
-    )
-
-
-def _show_curves(ctx: StageContext) -> None:
-    """Show the curves of the run. Errors are printed but do not fail the stage, whose outputs are complete."""
-    if not _is_tracked(ctx):
-        return
-    from rla_study.tracking import run_points, track_run
-
-    try:
-        track_run(ctx.run, run_points(ctx.run, ctx.config), resolved(ctx.config), ctx.config.tracking)
-    except (UserError, OSError) as error:
-        ctx.progress.note(f"no curves: {error}")
 
 
 _GIT_PATIENCE = 5.0  # seconds that git may take

@@ -326,14 +326,6 @@ class PoolConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackingConfig:
-    """Services that get curves of updates and of iterations. No output depends on it: it may change within a run."""
-
-    # services that get the curves (`docs/guide/training.md`); [] for none
-    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsConfig:
     """Which checkpoints stay on the disk (`rla prune`). No output depends on it: it may change within a run."""
 
@@ -404,7 +396,6 @@ class Config:
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    tracking: TrackingConfig = field(default_factory=TrackingConfig, metadata=WITHOUT_EFFECT)
     checkpoints: CheckpointsConfig = field(default_factory=CheckpointsConfig, metadata=WITHOUT_EFFECT)
     guards: GuardsConfig = field(default_factory=GuardsConfig, metadata=WITHOUT_EFFECT)
     launch: LaunchConfig = field(default_factory=LaunchConfig, metadata=WITHOUT_EFFECT)

@@ -5,16 +5,15 @@ A class in the entry-point group `rla.tables` is made without arguments and has 
 | member | called by |
 |---|---|
 | `measure(trajectories, config, *, held_out)`: keys for `metrics.json` of a complete trajectory shard; `held_out`: the tasks of an evaluation, empty for an iteration | compute-rewards, evaluate |
-| `figures: Sequence[Figure]` | report and trackers: curves over iterations |
-| `named(row) -> dict[str, float]`: numbers of an evaluation by a short name, such as `pass@8` | trackers and ablations |
+| `figures: Sequence[Figure]` | report: curves over iterations |
 | `joined(found) -> dict[str, float]`: the figures of several services (`rla.envs.protocols.Measured`) that are not simply their sum | rollout, evaluate, report |
 | `told(figures) -> str`: one line about joined figures, empty if none is known | rollout, evaluate |
-| `tracked(run, config, iteration, tracker) -> dict[str, Any]`: values of an iteration by tag, such as tables of W&B or trackio; `tracker`: its name | trackers |
 | `tables(summary) -> Sequence[rla.report.tables.Table]`: those without rows are left out | report |
 | `sections(summary) -> Sequence[rla.report.render.Section]`: those without a body are left out | report: `report.html` |
 | `accompany(plan, run, config, say) -> Callable[[str, list[str]], None]`: called before `rla run` begins; the function gets the name of each stage that has run and of those that follow, and an empty name once the report is printed | `rla run` |
 
-All installed classes are asked about every run. One that does not apply to a run returns nothing.
+All installed classes are asked about every run. One that does not apply to a run returns nothing. A package
+may ask for further members itself (`brought`).
 """  # noqa: E501
 
 from __future__ import annotations

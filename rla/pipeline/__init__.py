@@ -17,9 +17,9 @@ Packages implement some options with functions in the entry-point group `rla.opt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
@@ -116,6 +116,29 @@ def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[
         for option, path in paths.items():
             arguments += [f"--{option}", str(path)]
         yield arguments
+
+
+Log = Callable[[Mapping[str, Any]], None]
+
+
+class Follower(Protocol):
+    """A section of a package (`rla.config.load`) that follows stages, with one of these methods or both."""
+
+    def follow_call(self, ctx: StageContext) -> Callable[[], None]:
+        """Called before a stage works. The function is called once its outputs are complete, even if a warning stops
+        the run, but not in the ranks of a launcher. Raises UserError to refuse the call.
+        """
+
+    def follow_training(self, run: Path, stage: str, config: Config) -> AbstractContextManager[Log]:
+        """Entered for as long as a stage trains, in each of its processes. On rank 0 the function gets the metrics of
+        every update. Raises UserError to refuse the call.
+        """
+
+
+def followers(config: Config, method: str) -> list[Any]:
+    """The bound `method` of each section that has it."""
+    found = (getattr(getattr(config, entry.name), method, None) for entry in fields(config))
+    return [one for one in found if one is not None]
 
 
 GROUP = "rla.options"

@@ -4,7 +4,6 @@ travel with the package (`resource`).
 <run>/<i>/judge-accuracy.json              of `rla judge-accuracy`, which is not part of the loop
 <run>/splits/<split>/{test/pool,eval/<i>/...}  the same of every further held-out split
 <run>/inspect                              logs that `rla view` and `rla export` make of the shards; no stage reads them
-<run>/tensorboard/<stage>, <run>/tracking/<stage>  curves of training, and `iterations`: of the run; no stage reads them
 
 A stage of a package may have artifacts of its own: the name of one is its path, such as `0/answers` or `{i}/answers`.
 """

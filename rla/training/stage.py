@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,10 @@ from rla.errors import UserError
 from rla.llm.factory import free_memory
 from rla.models.checkpoint import METRICS, model_folder, verify_model
 from rla.models.load import refuse_other_tokenizer
-from rla.pipeline import StageContext, called_again
+from rla.pipeline import StageContext, called_again, followers
 from rla.pipeline.origins import origin, policy_of, refuse_stale
 from rla.plugins import need_package
-from rla.processes import launch, launched, launcher, world
+from rla.processes import launch, launched, launcher, rank, world
 from rla.seeds import derive
 from rla.store.manifest import read_json
 from rla.store.reading import read_manifest, stream_rows
@@ -122,9 +123,9 @@ def train_stage(
         if not launched():
             free_memory(ctx.config.generator)
 
-        from rla_study.tracking import Trackers
-
-        with Trackers(config=ctx.config.tracking, run=ctx.run, stage=ctx.spec.name) as trackers:
+        with ExitStack() as stack:
+            following = followers(ctx.config, "follow_training")
+            logs = [stack.enter_context(follow(ctx.run, ctx.spec.name, ctx.config)) for follow in following]
             if configuration is not None:
                 paths = {option: ctx.path(option) for option, _ in (*ctx.spec.reads, *ctx.spec.writes)}
                 again = replace(ctx, paths=paths | {checkpoint: source})
@@ -140,8 +141,8 @@ def train_stage(
                 def log(update: dict[str, Any]) -> None:
                     resumed = update.get("resumed", False)
                     ctx.progress.advance(resumed=resumed, loss=update.get("loss", math.nan))
-                    if not resumed:
-                        trackers.log(update)
+                    for log_update in logs if rank() == 0 and not resumed else ():
+                        log_update(update)
 
                 def sequences() -> Iterator[TrainingSequence]:
                     for pair in (*earlier, shards) if config.enabled else ():

@@ -158,12 +158,12 @@ def test_dvc_reads_records_and_no_weights(pipeline: Pipeline) -> None:
     assert trained == {f"runs/t/{i}/{model}/checkpoint.json" for i in (0, 1, 2) for model in ("policy", "rm")}
 
 
-def test_trackers_and_what_they_write_make_nothing_run(pipeline: Pipeline) -> None:
-    curves = pipeline.folder / "runs/t/tensorboard/train-policy"
-    curves.mkdir(parents=True)
-    (curves / "events.out.tfevents.1").write_text("")
+def test_a_section_that_no_stage_reads_and_what_a_package_writes_make_nothing_run(pipeline: Pipeline) -> None:
+    folder = pipeline.folder / "runs/t/harvest/train-policy"
+    folder.mkdir(parents=True)
+    (folder / "barn").write_text("")
     with (pipeline.folder / "params.yaml").open("a") as params:
-        params.write("\ntracking: {trackers: [wandb]}\n")
+        params.write("\nharvest: {size: 3}\n")
     assert pipeline.repro() == []
 
 

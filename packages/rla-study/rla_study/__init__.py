@@ -1,4 +1,4 @@
-"""Studies of runs: episodes, ablations, comparisons, plans of memory and time, timelines, Inspect logs."""
+"""Studies of runs: episodes, ablations, comparisons, plans of memory and time, timelines, trackers, Inspect logs."""
 
 from pathlib import Path
 

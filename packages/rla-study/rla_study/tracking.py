@@ -1,4 +1,4 @@
-"""Experiment trackers: the updates of a training stage (`Trackers`) and the iterations of a run (`track_run`).
+"""Experiment trackers: the section `tracking`, the updates of a training stage, and the iterations of a run.
 
     tensorboard      event files in `<run>/tensorboard/<stage>`; of the run in `<run>/tensorboard/iterations`
     wandb, trackio   a run for each run folder and stage, resumed by the id in `<run>/tracking/<stage>`
@@ -6,7 +6,7 @@
 A training stage logs `<stage>/<metric>` at a step, the number of updates of the whole run, so that each iteration
 continues the curves of the one before. A stage that resumes after a kill logs the updates since its last checkpoint
 again, and one that is called with --overwrite all of its updates: TensorBoard shows the later points, W&B the earlier
-ones, trackio both. Rank 0 logs. Trackers start with the first update: the processes of a launcher have met by then.
+ones, trackio both. Trackers start with the first update: the processes of a launcher have met by then.
 
 The curves of a run have a point per iteration. TensorBoard gets a new event file with all points on every call, which
 hides the points of earlier files; those are removed once they are old. The other services cannot replace a point, so
@@ -28,26 +28,50 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rla.config import Config
-from rla.config.schema import flattened
-from rla.config.sections import TrackingConfig
+from rla.config import Config, resolved
+from rla.config.schema import flattened, without_effect
 from rla.errors import UserError
 from rla.metrics.custom import brought, followed_figures
+from rla.pipeline import Log, StageContext
 from rla.plugins import from_checkout
-from rla.processes import rank
-from rla.report.collect import evaluation_rows, iteration_row, seconds_of
-from rla.report.tables import LOOP
 from rla.store.atomic import unwritable, write_json, write_text
 from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.manifest import optional_json
 
-CORE = ("tensorboard",)  # installed with rla; the others are extras of the same name
+STAGES = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # with figures of an iteration, or its last
+REQUIRED = ("tensorboard",)  # installed with this package; the others are its extras of the same name
 STAGE = "iterations"
 EVENTS = "events.out.tfevents."
 SAID = 200  # characters of a service's error
 KEPT = 600.0  # seconds for which a viewer may still be reading an event file that has a successor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingConfig:
+    """Services that get curves of updates and of iterations. No output depends on it: it may change within a run."""
+
+    # services that get the curves (`docs/guide/trackers.md`); [] for none
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = without_effect(("tensorboard",))
+
+    def follow_training(self, run: Path, stage: str, config: Config) -> Trackers:
+        return Trackers(trackers=self.trackers, run=run, stage=stage)
+
+    def follow_call(self, ctx: StageContext) -> Callable[[], None]:
+        """A call shows no curves if options name folders, or if several calls share the stage."""
+        if not self.trackers or ctx.spec.name not in STAGES or ctx.paths or "slice" in ctx.options:
+            return lambda: None
+        for name in self.trackers:
+            refuse_missing(name)
+        return partial(self.show_curves, ctx)
+
+    def show_curves(self, ctx: StageContext) -> None:
+        """Show the curves of the run. Errors are printed but do not fail the stage, whose outputs are complete."""
+        try:
+            track_run(ctx.run, run_points(ctx.run, ctx.config), resolved(ctx.config), self.trackers)
+        except (UserError, OSError) as error:
+            ctx.progress.note(f"no curves: {error}")
 
 
 def refuse_missing(name: str) -> None:
@@ -55,7 +79,7 @@ def refuse_missing(name: str) -> None:
     try:
         metadata.distribution(name)  # importing it could find a folder of that name, such as W&B's own
     except metadata.PackageNotFoundError:
-        remedy = f"run pip install {name}" if name in CORE else from_checkout(f"rla[{name}]")
+        remedy = f"run pip install {name}" if name in REQUIRED else from_checkout(f"rla-study[{name}]")
         raise UserError(
             f"tracking.trackers: {name} needs the package {name}, which is not installed; {remedy}, "
             f"or set tracking.trackers to others, [] for none"
@@ -126,26 +150,24 @@ class _EventFile:
 class Trackers:
     """The trackers of one stage, as a context manager. Raises UserError on entry if a package is missing."""
 
-    config: TrackingConfig
+    trackers: Sequence[str]
     run: Path
     stage: str
     running: list[Any] = field(default_factory=list)
     opened: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> Trackers:
-        for name in self.config.trackers:
+    def __enter__(self) -> Log:
+        for name in self.trackers:
             refuse_missing(name)
-        return self
+        return self.log
 
     def __exit__(self, *_: object) -> None:
         self.opened.close()
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Log the numbers among the `metrics` of an update at the step `metrics["update"]`."""
-        if rank() > 0:
-            return
         step = metrics["update"]
-        for name in dict.fromkeys(self.config.trackers) if not self.running else ():
+        for name in dict.fromkeys(self.trackers) if not self.running else ():
             if name == "tensorboard":
                 self.running.append(_EventFile(self.run / name / self.stage, step=step))
             else:
@@ -191,6 +213,9 @@ def run_points(run: Path, config: Config | None = None) -> list[CurvePoint]:
     """A point for each iteration, with the tables of packages if `config` is given, for each evaluation, and for each
     iteration whose stages are all timed. Raises UserError for a file that is not JSON.
     """
+    from rla.report.collect import evaluation_rows, iteration_row, seconds_of  # bring polars
+    from rla.report.tables import LOOP
+
     points, followed = [], {figure.tag: figure.key for figure in followed_figures() if figure.tag}
 
     def add(kind: str, at: int, values: Mapping[str, Any]) -> None:
@@ -220,11 +245,11 @@ def run_points(run: Path, config: Config | None = None) -> list[CurvePoint]:
     return points
 
 
-def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any], config: TrackingConfig) -> None:
+def track_run(run: Path, points: Sequence[CurvePoint], parameters: Mapping[str, Any], trackers: Sequence[str]) -> None:
     """Show all `points` of a run; services also get its resolved `parameters`. Raises UserError if a package is
     missing, a file cannot be written, or a service does not take the points.
     """
-    for name in dict.fromkeys(config.trackers) if points else ():
+    for name in dict.fromkeys(trackers) if points else ():
         refuse_missing(name)
         if name == "tensorboard":
             for file in sorted((run / name / STAGE).glob(f"{EVENTS}*"))[:-1]:  # a viewer needs the last file it read

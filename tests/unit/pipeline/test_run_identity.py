@@ -38,7 +38,7 @@ def planned(folder: Path, *overrides: str, iterations: int = 2, **changes: objec
             ("train_rm.enabled=false", "credit.step_weight=0.5"),
             "alfworld-tiny-credit.step_weight-0.5-train_rm.enabled-False",
         ),
-        (("tracking.trackers=[]", "guards.stop=[no-action]", "pool.workers=2"), "alfworld-tiny"),
+        (("guards.stop=[no-action]", "pool.workers=2"), "alfworld-tiny"),
         (("seed=9", "credit.step_weight=0.5"), "alfworld-tiny-seed9-credit.step_weight-0.5"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_run_of_other_parameters_is_refused_and_the_keys_are_named(finished: P
 
 
 def test_a_run_may_grow_and_change_what_no_output_depends_on(finished: Path) -> None:
-    upkeep = ("tracking.trackers=[]", "guards.stop=[no-action]", "generator.data_parallel=2", "checkpoints.keep=3")
+    upkeep = ("guards.stop=[no-action]", "generator.data_parallel=2", "checkpoints.keep=3")
     assert planned(finished, *upkeep, run=X, iterations=60) == "runs/x"
 
 

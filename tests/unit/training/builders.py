@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rla.cli.progress import LineProgress
 from rla.config.sections import ModelConfig
 from rla.config.training import LoraConfig, TrainConfig
+from rla.pipeline import StageContext
+from rla.store.shards import Origin, ShardWriter
 from rla.training.sequences import TrainingSequence
+from stages import STAGES
+from tests.unit.builders import configured
 
 WORDS = "go to cabinet drawer shelf take put open close mug apple book with in/on"
 SIZES = ModelConfig(hidden_size=16, layers=2, heads=2, intermediate_size=32, context=128)
@@ -83,3 +90,34 @@ def adapter_run(folder: Path, *counts: int) -> Path:
         train(model_folder=before, out=out, sequences=random_sequences(count), config=lora, temperature=1.0, seed=0)
         before = out
     return folder
+
+
+def call_stage(
+    run: Path,
+    *,
+    iteration: int = 1,
+    overrides: Sequence[str] = (),
+    sequences: Callable[[], list[TrainingSequence]] = lambda: random_sequences(5),
+) -> dict[str, Any]:
+    """`train-policy` on sequences that are given, two updates an iteration."""
+    from rla.training.stage import POLICY, train_stage
+
+    data, rewards = run / "data", run / "rewards"
+    if not data.exists():
+        ShardWriter(data, "trajectories", Origin(config="", inputs={}, seed=0)).finish()
+        ShardWriter(rewards, "policy_rewards", Origin(config="", inputs={}, seed=0)).finish()
+    if not (run / "init").exists():
+        tiny_model(run / "init/policy")
+    ctx = StageContext(
+        spec=next(spec for spec in STAGES if spec.name == "train-policy"),
+        stages=STAGES,
+        config=configured(*overrides),
+        run=run,
+        iteration=iteration,
+        progress=LineProgress(io.StringIO()),
+    )
+    config = TrainConfig(updates=2, lr=1e-3)
+    joining = POLICY._replace(make=lambda *_, **__: iter(sequences()))
+    return train_stage(
+        ctx, checkpoint="policy", config=config, temperature=1.0, joining=joining, shards=(data, rewards)
+    )

@@ -16,7 +16,6 @@ from rla_study.episode_tables import COLUMNS, EPISODES, SHOWN, EpisodeTables, pl
 from rla_study.tracking import run_points, track_run
 
 from rla.config import Config
-from rla.config.sections import TrackingConfig
 from rla.metrics import custom
 from rla.store.atomic import write_json
 from rla.store.shards import Origin, write_shard
@@ -127,7 +126,7 @@ def test_wandb_keeps_the_table_beside_the_curves(
     pytest.importorskip("wandb", reason="the extra wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder = run(1, -1, 1, steps=hostile_steps())
-    track_run(folder, run_points(folder, registered), {"seed": 0}, TrackingConfig(trackers=("wandb",)))
+    track_run(folder, run_points(folder, registered), {"seed": 0}, ["wandb"])
     (file,) = (folder / "wandb").glob("offline-run-*/files/media/table/episodes_*.table.json")
     kept = json.loads(file.read_text())
     assert kept["columns"] == COLUMNS and len(kept["data"]) == 3
@@ -159,4 +158,4 @@ def test_trackio_keeps_the_table_beside_the_curves(run: Callable[..., Path], tmp
 def send(run: str) -> None:
     """Show the curves of a run in trackio."""
     custom.registered_objects = lambda: {"episodes": EpisodeTables()}  # type: ignore[assignment]
-    track_run(Path(run), run_points(Path(run), configured()), {"seed": 0}, TrackingConfig(trackers=("trackio",)))
+    track_run(Path(run), run_points(Path(run), configured()), {"seed": 0}, ["trackio"])

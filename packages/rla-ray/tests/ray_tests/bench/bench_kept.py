@@ -147,7 +147,7 @@ def main() -> None:
 
     with patience():
         cluster = Cluster(initialize_head=True, connect=False, head_node_args={**node_words(), "num_cpus": 2})
-    overrides = ["tracking.trackers=[]", "launch.threads=1", *given.set]
+    overrides = ["launch.threads=1", *given.set]
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), backend=given.backend, address=str(cluster.address), overrides=overrides)
         prepare(bench)

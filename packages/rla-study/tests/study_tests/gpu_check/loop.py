@@ -55,7 +55,7 @@ REHEARSAL = (
 
 def options(call: Call, folder: Path, arm: Sequence[str] = ()) -> list[str]:
     """Of every call of `rla` on a run folder."""
-    params, sets = resource("params.yaml"), [*arm, "tracking.trackers=[]"]
+    params, sets = resource("params.yaml"), [*arm]
     if call.model:
         params = resource("pipelines/alfworld-laptop.yaml")
         sets += [*ON_A_GPU, f"model.policy={call.model}", f"model.reward={call.model}"]

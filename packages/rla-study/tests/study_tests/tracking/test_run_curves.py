@@ -13,11 +13,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from rla_study.tracking import CurvePoint, run_points, track_run
+from rla_study.tracking import CurvePoint, TrackingConfig, run_points, track_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla.cli.app import run as rla
-from rla.config.sections import TrackingConfig
 from rla.errors import UserError
 from rla.metrics import custom
 from rla.metrics.custom import Figure
@@ -25,6 +24,7 @@ from rla.report.tables import LOOP
 from rla.store.atomic import write_json
 from study_tests.tracking.test_trackers import missing
 
+DEFAULT = TrackingConfig().trackers
 NOON = 1_767_268_800.0
 
 
@@ -66,7 +66,7 @@ def show(run: Path) -> None:
     for file in (run / "tensorboard/iterations").glob("*"):
         *name, second, rest = file.name.split(".", 4)
         file.rename(file.with_name(".".join([*name, f"{int(second) - 60:010}", rest])))
-    track_run(run, run_points(run), {"seed": 0}, TrackingConfig())
+    track_run(run, run_points(run), {"seed": 0}, DEFAULT)
 
 
 def test_points_of_iterations_evaluations_and_seconds(run: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_viewer_that_follows_forgets_the_points_of_the_call_before(run: Path) 
     viewer = EventAccumulator(str(run / "tensorboard/iterations"))
     viewer.Reload()
     measure(run, 1, success=0.75)
-    track_run(run, run_points(run), {}, TrackingConfig())
+    track_run(run, run_points(run), {}, DEFAULT)
     new = max((run / "tensorboard/iterations").iterdir(), key=lambda file: file.stat().st_mtime_ns)
     new.rename(new.with_name(new.name.replace("tfevents.1", "tfevents.2", 1)))  # of a later second
     viewer.Reload()
@@ -175,11 +175,10 @@ def test_a_service_gets_each_point_and_its_tables_once(name: Any, run: Path, mon
     sent: list[Any] = []
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, name, Service(sent))
     monkeypatch.setattr("rla_study.tracking.refuse_missing", lambda name: None)
-    config = TrackingConfig(trackers=(name,))
     table = [lambda service: {"episodes": f"a table of {service}"}]
     points = [CurvePoint(kind="iteration", iteration=i, values={"success": i / 4}, tables=table) for i in (1, 2, 3)]
     for known in (points[:2], points[:2], points):
-        track_run(run, known, {"credit": {"step_weight": 0.3}, "trackers": ["wandb"]}, config)
+        track_run(run, known, {"credit": {"step_weight": 0.3}, "trackers": ["wandb"]}, [name])
     steps = (None, None, None) if name == "wandb" else (1, 2, 3)
     values = [{"success": i / 4, "episodes": f"a table of {name}", "iteration": i} for i in (1, 2, 3)]
     logged = list(zip(values, steps, strict=True))
@@ -260,7 +259,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing_and_the_warnings_are_said
 
 def test_a_full_disk_is_one_error(run: Path) -> None:
     with full_disk(), pytest.raises(UserError, match="iterations: cannot be written"):
-        track_run(run, run_points(run), {}, TrackingConfig())
+        track_run(run, run_points(run), {}, DEFAULT)
 
 
 def test_a_run_that_a_warning_stops_has_its_curves(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -15,30 +14,24 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rla_study.tracking import Trackers, service_arguments
+from rla_study.tracking import Trackers, TrackingConfig, service_arguments
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rla.cli.progress import LineProgress
-from rla.config import config_digest
-from rla.config.sections import Config, TrackingConfig
-from rla.config.training import TrainConfig
+from rla.config import config_digest, resolved
 from rla.errors import UserError
-from rla.pipeline import StageContext
-from rla.store.shards import Origin, ShardWriter
-from rla.training.stage import POLICY, train_stage
 from stages import STAGES
 from tests.unit.builders import configured
-from tests.unit.training.builders import random_sequences, tiny_model
+from tests.unit.pipeline.test_run_identity import planned
+from tests.unit.training.builders import call_stage
 
-SPECS = {spec.name: spec for spec in STAGES}
-NONE = TrackingConfig(trackers=())
+DEFAULT = TrackingConfig().trackers
 
 
-def track(run: Path, updates: Sequence[dict[str, Any]], *, config: TrackingConfig | None = None) -> None:
+def track(run: Path, updates: Sequence[dict[str, Any]], *, trackers: Sequence[str] = DEFAULT) -> None:
     """One call of train-policy that makes `updates`."""
-    with Trackers(config=config or TrackingConfig(), run=run, stage="train-policy") as trackers:
+    with Trackers(trackers=trackers, run=run, stage="train-policy") as log:
         for metrics in updates:
-            trackers.log(metrics)
+            log(metrics)
 
 
 def curves(run: Path, stage: str = "train-policy") -> dict[str, list[tuple[int, float]]]:
@@ -65,35 +58,6 @@ def missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "distribution", distribution)
 
 
-def call_stage(
-    run: Path,
-    *,
-    iteration: int = 1,
-    tracking: TrackingConfig | None = None,
-    sequences: Any = lambda: random_sequences(5),
-) -> dict[str, Any]:
-    """`train-policy` on sequences that are given, two updates an iteration."""
-    data, rewards = run / "data", run / "rewards"
-    if not data.exists():
-        ShardWriter(data, "trajectories", Origin(config="", inputs={}, seed=0)).finish()
-        ShardWriter(rewards, "policy_rewards", Origin(config="", inputs={}, seed=0)).finish()
-    if not (run / "init").exists():
-        tiny_model(run / "init/policy")
-    ctx = StageContext(
-        spec=SPECS["train-policy"],
-        stages=STAGES,
-        config=Config(tracking=tracking or TrackingConfig()),
-        run=run,
-        iteration=iteration,
-        progress=LineProgress(io.StringIO()),
-    )
-    config = TrainConfig(updates=2, lr=1e-3)
-    joining = POLICY._replace(make=lambda *_, **__: iter(sequences()))
-    return train_stage(
-        ctx, checkpoint="policy", config=config, temperature=1.0, joining=joining, shards=(data, rewards)
-    )
-
-
 def test_every_number_of_an_update_is_a_point_at_its_step(tmp_path: Path) -> None:
     track(tmp_path, [{"update": 1, "loss": 0.5, "tokens": 7, "note": "none"}, {"update": 2, "loss": 0.25, "tokens": 9}])
     assert curves(tmp_path) == {
@@ -117,8 +81,8 @@ def test_the_stage_logs_what_the_checkpoints_metrics_hold_and_iterations_go_on(t
 
 
 def test_each_update_can_be_seen_before_the_stage_ends(tmp_path: Path) -> None:
-    with Trackers(config=TrackingConfig(), run=tmp_path, stage="train-rm") as trackers:
-        trackers.log({"update": 8, "loss": 1.0})
+    with Trackers(trackers=DEFAULT, run=tmp_path, stage="train-rm") as log:
+        log({"update": 8, "loss": 1.0})
         assert curves(tmp_path, "train-rm") == {"train-rm/loss": [(8, 1.0)]}
 
 
@@ -141,25 +105,25 @@ def test_an_error_in_the_stage_closes_the_services(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Service)
     monkeypatch.setattr("rla_study.tracking.refuse_missing", lambda name: None)
-    trackers = Trackers(config=TrackingConfig(trackers=("wandb",)), run=tmp_path, stage="train-policy")
-    with pytest.raises(RuntimeError, match="a defect"), trackers:
-        trackers.log({"update": 1, "loss": 1.0})
+    trackers = Trackers(trackers=["wandb"], run=tmp_path, stage="train-policy")
+    with pytest.raises(RuntimeError, match="a defect"), trackers as log:
+        log({"update": 1, "loss": 1.0})
         raise RuntimeError("a defect")
     assert calls == ["start", "log", "finish"]
 
 
 def test_a_full_disk_under_the_curves_is_one_error(tmp_path: Path) -> None:
-    trackers = Trackers(config=TrackingConfig(), run=tmp_path, stage="train-rm")
-    with pytest.raises(UserError, match=r"tensorboard/train-rm: cannot be written \(No space left"), trackers:
-        trackers.log({"update": 1, "loss": 1.0})
+    trackers = Trackers(trackers=DEFAULT, run=tmp_path, stage="train-rm")
+    with pytest.raises(UserError, match=r"tensorboard/train-rm: cannot be written \(No space left"), trackers as log:
+        log({"update": 1, "loss": 1.0})
         (events,) = (tmp_path / "tensorboard/train-rm").iterdir()
         events.unlink()
         events.symlink_to("/dev/full")
-        trackers.log({"update": 2, "loss": 1.0})
+        log({"update": 2, "loss": 1.0})
 
 
 def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
-    call_stage(tmp_path / "none", tracking=NONE)
+    call_stage(tmp_path / "none", overrides=["tracking.trackers=[]"])
     call_stage(tmp_path / "default")
     assert {path.name for path in (tmp_path / "default").iterdir()} == {
         "init",
@@ -178,21 +142,22 @@ def test_a_stage_without_updates_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_only_the_first_process_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    track(tmp_path, [{"update": 1, "loss": 0.5}])
-    assert not any(tmp_path.iterdir())
-    monkeypatch.setenv("RANK", "0")
-    track(tmp_path, [{"update": 1, "loss": 0.5}])
-    assert curves(tmp_path) == {"train-policy/loss": [(1, 0.5)]}
+    for rank in (1, 0):
+        assert not (tmp_path / "tensorboard").exists()
+        monkeypatch.setattr("rla.training.stage.rank", lambda index=rank: index)
+        call_stage(tmp_path, iteration=2 - rank)
+    assert [step for step, _ in curves(tmp_path)["train-policy/loss"]] == [3, 4]  # of the second iteration
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("wandb", r"rla\[wandb\]"), ("tensorboard", "pip install tensorboard")])
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("wandb", r"rla-study\[wandb\]"), ("tensorboard", "pip install tensorboard")]
+)
 def test_a_missing_package_is_said_before_anything_is_read_or_trained(
     name: Any, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing(name, monkeypatch)
     with pytest.raises(UserError, match=rf"tracking\.trackers: {name} needs the package {name}.*{remedy}"):
-        call_stage(tmp_path, tracking=TrackingConfig(trackers=(name,)), sequences=lambda: pytest.fail("data was read"))
+        call_stage(tmp_path, overrides=[f"tracking.trackers=[{name}]"], sequences=lambda: pytest.fail("data was read"))
     assert not (tmp_path / "1").exists()
 
 
@@ -207,25 +172,29 @@ def test_a_folder_named_like_a_package_is_not_that_package(tmp_path: Path, monke
     (tmp_path / "no_such_tracker").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     __import__("no_such_tracker")
-    config = TrackingConfig(trackers=("no_such_tracker",))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="which is not installed"):
-        track(tmp_path, [], config=config)
+        track(tmp_path, [], trackers=["no_such_tracker"])
 
 
 def test_an_unknown_tracker_is_refused() -> None:
     with pytest.raises(UserError, match=r"tracking\.trackers is 'mlflow'; choose one of tensorboard, wandb, trackio"):
         configured("tracking.trackers=[tensorboard, mlflow]")
-    assert configured("tracking.trackers=[]").tracking == NONE
-    assert configured().tracking.trackers == ("tensorboard",)
+    found = [resolved(configured(*overrides))["tracking"] for overrides in ((), ("tracking.trackers=[]",))]
+    assert found == [{"trackers": ["tensorboard"]}, {"trackers": []}]
 
 
-@pytest.mark.parametrize("spec", STAGES, ids=SPECS)
+@pytest.mark.parametrize("spec", STAGES, ids=[spec.name for spec in STAGES])
 def test_no_output_grows_stale_by_another_tracker(spec: Any) -> None:
     base, other = configured(), configured("tracking.trackers=[wandb]")
     assert base != other
     assert not any(path.startswith("tracking") for path in spec.sections)
     if spec.sections:
         assert config_digest(base, spec.sections) == config_digest(other, spec.sections)
+
+
+def test_a_run_keeps_its_name_with_other_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert planned(tmp_path, "tracking.trackers=[]") == planned(tmp_path) == "runs/alfworld-tiny"
 
 
 def test_wandb_and_trackio_resume_the_run_of_the_folder_and_of_no_other(
