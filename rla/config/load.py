@@ -247,8 +247,10 @@ def _flaw(error: ValidationError, prefix: str) -> str:
             unknown = next(name for name in value if name not in names)
             near = difflib.get_close_matches(str(unknown), names, n=1)
             inside = f"{key}." if key else ""
-            other = "" if inside else "no installed package has this section; "
-            hint = f"did you mean {inside}{near[0]}?" if near else f"{other}known: {', '.join(names)}"
+            hint = f"did you mean {inside}{near[0]}?" if near else f"known: {', '.join(names)}"
+            if not inside:  # may be the section of a package, whatever name it resembles
+                other = "no installed package has this section"
+                hint = f"{hint} If not: {other}" if near else f"{other}; {hint}"
             return f"unknown key {inside}{unknown}; {hint}"
         case "type" if node["type"] == "object":
             return f"{key or 'params'} must be a mapping of keys, not {value!r}"
