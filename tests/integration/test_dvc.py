@@ -163,7 +163,7 @@ def test_a_section_that_no_stage_reads_and_what_a_package_writes_make_nothing_ru
     folder.mkdir(parents=True)
     (folder / "barn").write_text("")
     with (pipeline.folder / "params.yaml").open("a") as params:
-        params.write("\nharvest: {size: 3}\n")
+        params.write("\nguards: {stop: []}\n")
     assert pipeline.repro() == []
 
 
