@@ -17,7 +17,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Write `report.{txt,html,json}`, `curves/` and the metrics that DVC compares. Returns the text as wide as the
     terminal. Raises UserError if the run folder does not exist.
     """
-    summary, out = collect(existing_run(ctx.run)), ctx.path("out")
+    summary, out = collect(existing_run(ctx.run), ctx.config), ctx.path("out")
     made = tables_of_run(summary)
     write_text(out / "report.txt", text_of_run(summary, made, width=WIDTH))
     write_text(out / "report.html", page_of_run(summary, made))

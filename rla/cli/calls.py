@@ -108,7 +108,9 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
     place = _place_in_loop(spec, values["iteration"])
     with make_progress(place=f"{place}, " if place else "", brief=BRIEF in os.environ) as progress:
         ctx = _context(spec, values, config=config, run=run, progress=progress)
-        ended = [follow(ctx) for follow in followers(config, "follow_call")]
+        ends = contextlib.ExitStack()
+        for follow in followers(config, "follow_call"):
+            ends.callback(follow(ctx))
         before, began = stamps_of(ctx), time.monotonic()
         if speaks():
             from rla.pipeline.origins import slice_of  # brings pyarrow, which `--dry-run` does not need
@@ -125,8 +127,7 @@ def call_stage(spec: StageSpec, values: Mapping[str, Any], *, echo: Echo) -> Non
         try:
             heed(warnings_of(ctx), config, echo=echo)
         finally:  # also if a warning stops the run
-            for end in ended:
-                end()
+            ends.close()
 
 
 def _prepare_torch(config: Config) -> None:

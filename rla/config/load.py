@@ -3,8 +3,8 @@
 Packages add parameters of their own, each group of them a dataclass. One in the entry-point group `rla.sections`, such
 as `harvest`, is used like a section of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
-`StageSpec.sections`. With the methods of `rla.pipeline.Follower` it follows stages. The entry `farm` of another group
-is an implementation that a key names:
+`StageSpec.sections`. It may follow stages (`rla.pipeline.FollowsCalls`, `FollowsTraining`). The entry `farm` of another
+group is an implementation that a key names:
 
 | group | key | dataclass | keys | protocol |
 |---|---|---|---|---|
@@ -250,7 +250,7 @@ def _flaw(error: ValidationError, prefix: str) -> str:
             hint = f"did you mean {inside}{near[0]}?" if near else f"known: {', '.join(names)}"
             if not inside:  # may be the section of a package, whatever name it resembles
                 other = "no installed package has this section"
-                hint = f"{hint} If not: {other}" if near else f"{other}; {hint}"
+                hint = f"{hint} {other.capitalize()}" if near else f"{other}; {hint}"
             return f"unknown key {inside}{unknown}; {hint}"
         case "type" if node["type"] == "object":
             return f"{key or 'params'} must be a mapping of keys, not {value!r}"

@@ -23,7 +23,7 @@ import polars as pl
 from rla.config.sections import CreditConfig
 from rla.credit.estimators import RM_REWARDS, TOLERANCE, in_schema, integrated_reward, standardised
 
-GROUPS = {"step": ["trajectory_id", "step"], "task": ["task_id"]}
+GROUPS = {"step": ["trajectory_id", "step"], "task": ["task_id"], "none": None}
 
 
 def rewards(
@@ -37,7 +37,7 @@ def rewards(
     """
     trained = accuracy.filter(pl.col("accuracy").is_between(*config.reward_model_band)).select("task_id")
     steps = policy_rewards.select("trajectory_id", "task_id", "step", "outcome", "mean_score")
-    group, paid = GROUPS.get(config.reward_model_normalise), integrated_reward(config.step_weight)
+    group, paid = GROUPS[config.reward_model_normalise], integrated_reward(config.step_weight)
     advantage = pl.col("reward") if group is None else standardised("reward", group)
     rows = (
         judgements.select("trajectory_id", "step", "judgement", "score")

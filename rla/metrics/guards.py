@@ -60,7 +60,7 @@ def _of_episodes(figures: Figures, first: Figures, config: Config) -> Found:
     policy, context = config.policy, config.generator.context
     cut = _share_of(figures, "rollout_truncated", "rollout_steps")
     if (found := _share_of(figures, "rollout_invalid_actions", "rollout_steps")) >= NO_ACTION:
-        compare = "compare the prompt with what the model writes (column steps of its trajectories)"
+        compare = "compare the prompt with what the model writes (docs/guide/episodes.md)"
         if cut >= found / 2:
             remedy = f"raise policy.max_tokens, which is {policy.max_tokens}: most of them are cut"
         elif policy.decoding == "free":
@@ -88,8 +88,7 @@ def _of_judgements(figures: Figures, first: Figures, config: Config) -> Found:
     found = lost / asked if asked else 0.0
     if found < UNREADABLE:
         return
-    written = "what the judge writes (column judgements of its scores)"
-    remedy = f"compare judge.prompt, which is {judge.prompt}, with {written}"
+    remedy = f"compare judge.prompt, which is {judge.prompt}, with what the judge writes (docs/guide/episodes.md)"
     if _share_of(figures, "judged_truncated", "judged_judgements") >= found / 2:
         remedy = f"raise judge.max_tokens, which is {judge.max_tokens}: most of them are cut"
     elif 2 * missing >= lost:

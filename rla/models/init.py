@@ -64,7 +64,9 @@ class OwnModel(Protocol):
     """An architecture that a package registers in `rla.models`; `config.own` is an instance."""
 
     def fill_model(self, folder: Path, *, tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> None:
-        """Write an untrained model, its tokenizer and its other files to an empty folder. Raises UserError."""
+        """Write an untrained model, its tokenizer and its other files to an empty folder. The same `tokenizer`, with
+        the tokens that this adds, is given for the second model. Raises UserError.
+        """
 
 
 def keep_or_make(folder: Path, made_from: dict[str, Any], make: Callable[[Path], None], *, overwrite: bool) -> None:

@@ -121,17 +121,21 @@ def called_again(ctx: StageContext, paths: Mapping[str, Path]) -> Iterator[list[
 Log = Callable[[Mapping[str, Any]], None]
 
 
-class Follower(Protocol):
-    """A section of a package (`rla.config.load`) that follows stages, with one of these methods or both."""
+class FollowsCalls(Protocol):
+    """A section of a package (`rla.config.load`) that follows the calls of stages."""
 
     def follow_call(self, ctx: StageContext) -> Callable[[], None]:
         """Called before a stage works. The function is called once its outputs are complete, even if a warning stops
         the run, but not in the ranks of a launcher. Raises UserError to refuse the call.
         """
 
+
+class FollowsTraining(Protocol):
+    """A section of a package that follows the updates of training stages."""
+
     def follow_training(self, run: Path, stage: str, config: Config) -> AbstractContextManager[Log]:
         """Entered for as long as a stage trains, in each of its processes. On rank 0 the function gets the metrics of
-        every update. Raises UserError to refuse the call.
+        every new update. Raises UserError to refuse the call.
         """
 
 

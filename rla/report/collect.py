@@ -58,8 +58,10 @@ class RunSummary:
         return (HeldOut(split=named, evaluations=self.evaluations, gain=self.gain), *self.further)
 
 
-def collect(run: Path) -> RunSummary:
-    """Read all metrics of a run. Raises UserError for a file that is not JSON."""
+def collect(run: Path, config: Config | None = None) -> RunSummary:
+    """Read all metrics of a run, whose `config` is by default the recorded one. Raises UserError for a file that is not
+    JSON.
+    """
     main = held_out(run, "")
     figures: defaultdict[tuple[int, str], list[Mapping[str, float]]] = defaultdict(list)
     calls = list(recorded_calls(run, dict))
@@ -73,13 +75,13 @@ def collect(run: Path) -> RunSummary:
         figures={key: joined_figures(found) for key, found in sorted(figures.items())},
         gain=main.gain,
         probe_gain=_probe_gain(run, main.evaluations),
-        config=_recorded_config(run),
+        config=config or _recorded_config(run),
         further=tuple(held_out(root, split) for split, root in further_splits(run).items()),
     )
 
 
 def _recorded_config(run: Path) -> Config:
-    """From the run's `config.yaml`; the defaults if there is none, or if its environment is not installed."""
+    """From the run's `config.yaml`; the defaults if there is none, or if a package that it needs is missing."""
     try:
         return from_mapping(read_run_config(run), where=str(run_config_path(run)))
     except UserError:

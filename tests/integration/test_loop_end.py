@@ -16,7 +16,7 @@ from tests.integration.test_loop import RUN, folder, with_stage
 
 __all__ = ["folder"]
 
-# How processes end does not depend on what they have imported, which takes ten seconds.
+# Importing all that a run imports takes ten seconds; one slow case does.
 UNPREPARED = """
 import sys
 from rla.pipeline import run
@@ -38,11 +38,17 @@ def working_below(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "start"),
+    [
+        *((number, ("-c", UNPREPARED)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+        pytest.param(signal.SIGINT, ("-m", "rla"), marks=pytest.mark.slow),
+    ],
+)
+def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals, start: tuple[str, str]) -> None:
     with_stage(folder, "trap 'echo put down > put-down; exit 1' INT; echo x > begun; sleep 1000 & wait")
     process = subprocess.Popen(
-        [sys.executable, "-c", UNPREPARED, *RUN[1:]],
+        [sys.executable, *start, *RUN[1:]],
         cwd=folder,
         env=environment(),
         stdout=subprocess.DEVNULL,

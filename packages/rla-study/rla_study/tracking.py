@@ -12,6 +12,9 @@ The curves of a run have a point per iteration. TensorBoard gets a new event fil
 hides the points of earlier files; those are removed once they are old. The other services cannot replace a point, so
 each point is sent once; `<run>/tracking/iterations.json` lists the sent ones.
 
+A class in the entry-point group `rla.tables` may add to the points: `named(row)` returns numbers of an evaluation by
+name, and `tracked(run, config, iteration, tracker)` values of an iteration by tag for one of the services.
+
 Event files are written without TensorBoard's writers: they need torch, and write in a thread, which prints a traceback
 if the disk is full.
 """
@@ -40,7 +43,7 @@ from rla.store.atomic import unwritable, write_json, write_text
 from rla.store.layout import artifact, further_splits, numbered_folders
 from rla.store.manifest import optional_json
 
-STAGES = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # with figures of an iteration, or its last
+TRACKED = ("compute-rewards", "adapt-env", "train-rm", "evaluate")  # with figures of an iteration, or its last
 REQUIRED = ("tensorboard",)  # installed with this package; the others are its extras of the same name
 STAGE = "iterations"
 EVENTS = "events.out.tfevents."
@@ -60,7 +63,7 @@ class TrackingConfig:
 
     def follow_call(self, ctx: StageContext) -> Callable[[], None]:
         """A call shows no curves if options name folders, or if several calls share the stage."""
-        if not self.trackers or ctx.spec.name not in STAGES or ctx.paths or "slice" in ctx.options:
+        if not self.trackers or ctx.spec.name not in TRACKED or ctx.paths or "slice" in ctx.options:
             return lambda: None
         for name in self.trackers:
             refuse_missing(name)

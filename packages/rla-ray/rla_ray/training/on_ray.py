@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -74,7 +75,9 @@ def train_on_ray(job: TrainingJob) -> None:
         wait_until_unlocked(TrainingProgress(out=out).folder / LOCK, seconds=RELEASE)
         try:
             order = RankOrder(
-                ctx=replace(ctx, config=_with_replicas(ctx.config, crew), progress=ReportedProgress(None)),
+                ctx=pickle.dumps(
+                    replace(ctx, config=_with_replicas(ctx.config, crew), progress=ReportedProgress(None))
+                ),
                 folder=Path.cwd(),
                 reads=job.reads,
                 environment=told,

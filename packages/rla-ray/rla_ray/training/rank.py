@@ -7,6 +7,7 @@ how the ranks share the model. So the stage runs as it would under `accelerate l
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -33,7 +34,7 @@ class Board(Protocol):
 class RankOrder:
     """The order that every worker gets from the driver."""
 
-    ctx: StageContext  # its progress is not used
+    ctx: bytes  # a pickled StageContext; its parameters may be of a package that a node with other code lacks
     folder: Path  # the driver's working directory, which relative paths start from
     reads: tuple[Path, ...]  # folders that must be visible
     environment: Mapping[str, str]  # accelerate's variables
@@ -69,6 +70,7 @@ def run_rank(order: RankOrder) -> None:
     os.environ.update(dict(order.environment) | {LAUNCHED: "1"})
     here = f"node {os.uname().nodename}"
     refuse_other_code(order.code)
+    ctx: StageContext = pickle.loads(order.ctx)
     try:
         os.chdir(order.folder)
     except OSError:
@@ -76,10 +78,10 @@ def run_rank(order: RankOrder) -> None:
     for folder in order.reads:
         if not folder.exists():
             raise UserError(f"{folder}: not there on {here}; {SHARED}")
-    if threads := order.ctx.config.launch.threads:
+    if threads := ctx.config.launch.threads:
         import torch  # here, because the driver imports this module
 
         torch.set_num_threads(threads)  # Ray has set the number of CPUs that it reserved
     order.board.put((USED_DEVICES, devices_of_ray_worker(), {}))
     progress = ReportedProgress(order.board if rank() == 0 else None)
-    import_module(order.ctx.spec.module).run(replace(order.ctx, progress=progress))
+    import_module(ctx.spec.module).run(replace(ctx, progress=progress))
