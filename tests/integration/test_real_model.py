@@ -17,7 +17,7 @@ SMOLLM2 = "models/smollm2-135m"
 MODEL = Path(SMOLLM2).absolute()
 SHORT = (
     *("env.max_steps=4", "evaluation.max_steps=4", "evaluation.tasks=2", "evaluation.probe_tasks=1"),
-    *("tasks.path=null", "tasks.test_splits=[]", "tasks.size=tiny", "tasks.train_scenes=2", "tasks.test_scenes=2"),
+    *("tasks.path=null", "tasks.test_splits=[test]", "tasks.size=tiny", "tasks.train_scenes=2", "tasks.test_scenes=2"),
     *(f"model.{name}={MODEL}" for name in ("policy", "reward")),
     *("model.context=1024", "generator.context=1024", "generator.max_sequences=4"),
     *("rollout.tasks_per_iteration=2", "rollout.rollouts_per_task=2", "credit.policy_band=[-1, 2]"),
