@@ -16,22 +16,10 @@ from bridges_tests.engines.chat_completions import ChatCompletions, reply
 from rla.cli.app import run
 from rla.pipeline.finished import finished_iterations
 from rla.store.reading import read_manifest, read_rows
-from tests.integration.pipelines import PARAMS
 
 RunRla = Callable[..., str]
 REPLIES = ("score +1", "score -1", "\x1b[31m?")
 LOOP = ("validate-tasks", "compute-rewards", "train-policy", "train-rm", "adapt-env")
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has its first trajectories."""
-    folder = tmp_path_factory.mktemp("played")
-    (folder / "params.yaml").write_text(PARAMS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert run(["rollout", "--run", "r"]) == 0
-    return folder
 
 
 @pytest.fixture

@@ -18,21 +18,10 @@ from rla.llm.base import SEED_MASK, Request
 from rla.llm.factory import ScriptedGenerator
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
-from tests.integration.pipelines import PARAMS, contents
+from tests.integration.pipelines import contents
 
 RunRla = Callable[..., str]
 FAULTS = (Fault.DROP, None, Fault.BROKEN, None, Fault.CUT, None, Fault.BUSY, None, Fault.STALL, None, Fault.ABORT, None)
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has its first trajectories."""
-    folder = tmp_path_factory.mktemp("played")
-    (folder / "params.yaml").write_text(PARAMS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert run(["rollout", "--run", "r"]) == 0
-    return folder
 
 
 @pytest.fixture
