@@ -78,7 +78,7 @@ def test_a_guard_speaks_at_its_limit(name: str, stage: str, changes: dict[str, A
 # What is seen, the run, and what the warning says and does not say.
 REMEDIES: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = [
     ({"rollout_invalid_actions": 900}, ("policy.reply=index",), ("policy.reply, which is index",), ("cut",)),
-    ({"rollout_invalid_actions": 900}, ("policy.decoding=admissible",), ("column steps",), ("policy.reply",)),
+    ({"rollout_invalid_actions": 900}, ("policy.decoding=admissible",), ("docs/guide/episodes.md",), ("policy.reply",)),
     ({"rollout_invalid_actions": 900, "rollout_truncated": 800}, (), ("raise policy.max_tokens, which is 512",), ()),
     ({"rollout_context_stops": 50}, (), ("raise generator.context", "policy.history: window"), ("raise policy.max",)),
     ({"rollout_context_stops": 50}, ("policy.history=window",), ("raise generator.context",), ("policy.history",)),

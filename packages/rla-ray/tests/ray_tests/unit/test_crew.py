@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,8 +92,8 @@ def test_groups_keep_their_size() -> None:
 def order(tmp_path: Path, **changed: Any) -> RankOrder:
     from rla_ray.code_digest import code_digest
 
-    told = {"folder": tmp_path, "reads": (), "code": code_digest()} | changed
-    return RankOrder(ctx=None, environment={}, board=None, **told)  # type: ignore[arg-type]
+    told = {"ctx": pickle.dumps(None), "folder": tmp_path, "reads": (), "code": code_digest(), "board": None} | changed
+    return RankOrder(environment={}, **told)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,10 @@ def order(tmp_path: Path, **changed: Any) -> RankOrder:
             "/not/there: not there on node .*; training on Ray needs folders",
         ),
         ({"reads": (Path("shard"),)}, "shard: not there on node .*; training on Ray needs folders that all nodes see"),
-        ({"code": "another"}, "runs other code of rla .* than the stage; install the same on all nodes"),
+        (
+            {"code": "another", "ctx": b"of a module that is not here"},
+            "runs other code of rla .* than the stage; install the same on all nodes",
+        ),
     ],
 )
 def test_a_node_that_cannot_train_says_why(
@@ -115,6 +119,15 @@ def test_a_node_that_cannot_train_says_why(
         run_rank(order(tmp_path, **changed))
 
 
+@dataclass
+class Context:
+    """A context as a rank reads it; a pickle needs its class in a module."""
+
+    spec: Any
+    config: Any
+    progress: Any = None
+
+
 def test_a_rank_has_the_threads_of_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     monkeypatch.chdir(tmp_path)
@@ -123,16 +136,10 @@ def test_a_rank_has_the_threads_of_the_parameters(tmp_path: Path, monkeypatch: p
     stage = SimpleNamespace(run=lambda ctx: seen.append(torch.get_num_threads()))
     monkeypatch.setattr(rank, "import_module", lambda name: stage)
 
-    @dataclass
-    class Context:
-        spec: Any
-        config: Any
-        progress: Any = None
-
     ctx = Context(spec=SimpleNamespace(module="stage"), config=configured("launch.threads=3"))
     before = torch.get_num_threads()
     try:
-        run_rank(replace(order(tmp_path), ctx=ctx, board=SimpleNamespace(put=print)))  # type: ignore[arg-type]
+        run_rank(order(tmp_path, ctx=pickle.dumps(ctx), board=SimpleNamespace(put=print)))
     finally:
         torch.set_num_threads(before)
     assert seen == [3]
