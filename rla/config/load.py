@@ -3,8 +3,8 @@
 Packages add parameters of their own, each group of them a dataclass. One in the entry-point group `rla.sections`, such
 as `harvest`, is used like a section of the core, in a params file (`harvest.size: 3`) and in every `Config`
 (`config.harvest`), and cannot take the name of another. A stage whose outputs depend on it names it in
-`StageSpec.sections`. It may follow stages (`rla.pipeline.FollowsCalls`, `FollowsTraining`). The entry `farm` of another
-group is an implementation that a key names:
+`StageSpec.sections`. A section may follow stages (`rla.pipeline.FollowsCalls`, `FollowsTraining`). The entry `farm` of
+another group is an implementation that a key names:
 
 | group | key | dataclass | keys | protocol |
 |---|---|---|---|---|

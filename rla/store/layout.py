@@ -64,7 +64,11 @@ SPLITS = "splits"
 
 
 def held_out_root(run: Path, splits: Sequence[str], split: str) -> Path:
-    """The folder below which pool and evaluations of a held-out split lie: the run's own for the first of `splits`."""
+    """The folder below which pool and evaluations of a held-out split lie: the run's own for the first of `splits`.
+    Raises UserError for a split that is not one of them.
+    """
+    if split not in splits:
+        raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
     return run if split == splits[0] else run / SPLITS / split
 
 

@@ -156,7 +156,7 @@ def played_in(run: Path, config: Config, iteration: int, split: str | None = Non
         folders = {name: artifact(run, name, iteration) for name in names}
         pools = [(artifact(run, f"previous_{name}", iteration), kind) for name, kind in POOLS]
     else:
-        root = _root_of(run, config, split)
+        root = held_out_root(run, config.tasks.test_splits, split)
         folders = {name: artifact(root, f"eval_{name}", iteration) for name in names[:2]}
         folders |= dict.fromkeys(names[2:], folders["scores"].with_name("rewards"))  # an evaluation has none
         pools = [(artifact(root, "test_tasks", 0), "tasks")]
@@ -164,13 +164,6 @@ def played_in(run: Path, config: Config, iteration: int, split: str | None = Non
     if not (is_complete(trajectories) or (growing and shard_parts(trajectories))):
         raise UserError(f"{trajectories}: no episodes of iteration {iteration}; see what lies below {run}")
     return Played(**folders, pools=tuple(pool for pool in pools if is_complete(pool[0])))
-
-
-def _root_of(run: Path, config: Config, split: str) -> Path:
-    splits = config.tasks.test_splits
-    if split not in splits:
-        raise UserError(f"--split {split}: not a held-out split of this run; choose one of {', '.join(splits)}")
-    return held_out_root(run, splits, split)
 
 
 def episode_frame(played: Played) -> pl.DataFrame:
@@ -284,8 +277,11 @@ def _pictures(row: dict[str, Any], part: Path) -> Mapping[int, Sequence[bytes]]:
 
 def played_iterations(run: Path, config: Config, split: str | None = None, *, growing: bool = False) -> list[int]:
     """The iterations with complete episodes, in order. `split`: of evaluations on it. `growing`: also those begun."""
-    root, name = (run, "trajectories") if split is None else (_root_of(run, config, split), "eval_trajectories")
-    shards = {i: artifact(root, name, i) for i in numbered_folders(root if split is None else root / "eval")}
+    root, name, numbered = run, "trajectories", run
+    if split is not None:
+        root, name = held_out_root(run, config.tasks.test_splits, split), "eval_trajectories"
+        numbered = root / "eval"
+    shards = {i: artifact(root, name, i) for i in numbered_folders(numbered)}
     return [i for i, shard in shards.items() if is_complete(shard) or (growing and shard_parts(shard))]
 
 

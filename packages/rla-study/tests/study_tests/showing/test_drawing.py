@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 from rla_study.showing.drawing import LONGEST, draw, excerpts_page
 from rla_study.showing.episodes import Excerpt, ShownEpisode, ShownStep, Vote
 
+from study_tests.episodes import shown_episode
+
 HOSTILE = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m[red]&amp;\u202e"
 PNG = b"\x89PNG\r\n\x1a\nthe bytes of a picture"
 
@@ -28,21 +30,7 @@ def shown(**changes: object) -> ShownEpisode:
         ),
         ShownStep(index=2, observation="a hall", reply="so I leave: leave", action="leave", valid=True, label=1),
     ]
-    fields = {
-        "trajectory_id": "abc",
-        "task_id": "t1",
-        "slot": "t1",
-        "kind": "maze",
-        "status": "active",
-        "iteration": 3,
-        "rollout": 2,
-        "won": False,
-        "stop_reason": "max_steps",
-        "instruction": f"find the exit {HOSTILE}",
-        "steps": steps,
-        "verdict": "the end",
-    }
-    return ShownEpisode(**(fields | changes))  # type: ignore[arg-type]
+    return shown_episode(**({"instruction": f"find the exit {HOSTILE}", "steps": steps} | changes))
 
 
 def drawn(*excerpts: Excerpt) -> str:

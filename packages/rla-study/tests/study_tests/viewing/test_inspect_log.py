@@ -8,6 +8,8 @@ import pytest
 from rla_study.showing.episodes import ShownCall, ShownEpisode, ShownStep, Vote
 from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
+from study_tests.episodes import shown_episode
+
 pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
 SOURCE = Exported(
     name="iteration 3",
@@ -30,21 +32,7 @@ def shown(**changes: Any) -> ShownEpisode:
             index=1, observation="a door", reply="hm", action="", valid=False, reward=1.25, advantage=-0.7512, label=-1
         ),
     ]
-    fields: dict[str, Any] = {
-        "trajectory_id": "abc",
-        "task_id": "t1",
-        "slot": "t1",
-        "kind": "maze",
-        "status": "active",
-        "iteration": 3,
-        "rollout": 2,
-        "won": False,
-        "stop_reason": "max_steps",
-        "instruction": "find the exit",
-        "steps": steps,
-        "verdict": "the end",
-    }
-    return ShownEpisode(**(fields | changes))
+    return shown_episode(**({"steps": steps} | changes))
 
 
 def sample(**changes: Any) -> Any:
