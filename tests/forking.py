@@ -23,12 +23,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
+from rla.envs.registry import load_config
 from rla.pipeline import run as loop
 from rla.pipeline.run import FORKABLE, PRELOADED
+from rla.plugins import package_versions
 from rla.processes import leave
 from tests.integration.pipelines import environment, until
 
-ALSO = ("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro")
+ALSO = (
+    *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
+    *("deepspeed", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "torch.utils.tensorboard", "trl"),
+)
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CLIENT = """#!{python} -IS
@@ -82,6 +87,9 @@ def forking_programs(folder: Path) -> Iterator[Path]:
 def serve(address: Path) -> None:
     for name in (*PRELOADED, *ALSO):
         import_module(name)
+    load_config(None, ["env.name=alfworld"])  # and what is read once in each process
+    package_versions(tuple(sys.path))
+    assert len(os.listdir("/proc/self/task")) == 1, "a lock that another thread holds would stay locked in a fork"
     gc.freeze()  # a collection in a forked process would copy every page that holds a Python object
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
     with socket.socket(socket.AF_UNIX) as listening:

@@ -12,6 +12,7 @@ import nothing heavy.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from rla.cli import commands
 from rla.cli.guard import LOOKING, NEWEST, Overrides, guard, guarded_command
 from rla.errors import UserError
 from rla.pipeline import StageSpec
-from rla.plugins import loaded, package_of, registered
+from rla.plugins import loaded, package_of, package_versions, registered
 from stages import STAGES
 
 if TYPE_CHECKING:
@@ -200,9 +201,7 @@ def top(
     version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False,
 ) -> None:
     if version:
-        from rla.cli.calls import package_versions
-
-        typer.echo("\n".join(f"{name} {number}" for name, number in package_versions().items()))
+        typer.echo("\n".join(f"{name} {number}" for name, number in package_versions(tuple(sys.path)).items()))
         raise typer.Exit
 
 

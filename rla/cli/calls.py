@@ -17,8 +17,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
-import re
 import shlex
 import socket
 import subprocess
@@ -31,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import rla
-from rla import __version__
 from rla.cli.guard import LOOKING
 from rla.cli.progress import make_progress
 from rla.config import Config, resolved
@@ -42,6 +39,7 @@ from rla.models.checkpoint import ORIGIN as MODEL_ORIGIN
 from rla.pipeline import Progress, StageContext, StageSpec, followers
 from rla.pipeline.finished import output_origin, prune_run
 from rla.pipeline.plan import default_run, differing_parameters, existing_run, params_file, run_and_params
+from rla.plugins import package_versions
 from rla.processes import (
     BRIEF,
     LOOP,
@@ -315,7 +313,7 @@ def call_facts() -> dict[str, Any]:
     """
     source = Path(rla.__file__)
     own = git_revision(source.parent, file=source.name)  # an installed package may lie inside of another repository
-    facts = {"project_revision": git_revision(Path()), "versions": package_versions()}
+    facts = {"project_revision": git_revision(Path()), "versions": package_versions(tuple(sys.path))}
     return {"command": shlex.join(["rla", *sys.argv[1:]]), **({"revision": own} if own else {}), **facts}
 
 
@@ -355,24 +353,6 @@ def _origin_digits(ctx: StageContext) -> str | None:
     records = [output_origin(path) or optional_json(path / MODEL_ORIGIN) for path in places]
     known = [{key: record.get(key) for key in ORIGIN} for record in records if record]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16] if known else None
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of rla, of packages that register something with it, and of all that these require, extras included.
-    Nothing is imported: the versions are in the installer's records.
-    """
-    from importlib.metadata import PackageNotFoundError, distributions, version
-
-    found = {"rla": __version__, "python": platform.python_version()}
-    registering = [
-        one for one in distributions() if one.name == "rla" or "[rla." in (one.read_text("entry_points.txt") or "")
-    ]
-    needed = [text for one in registering for text in one.requires or () if not re.search("extra == .dev.", text)]
-    names = {one.name for one in registering} | {re.split(r"[^\w.-]", text)[0] for text in needed}
-    for name in sorted(names - found.keys()):
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def used_gpus(ctx: StageContext) -> list[dict[str, str]]:

@@ -50,7 +50,7 @@ FORKABLE = {
 }
 # pandas, because pyarrow asks for it when it makes its first array
 PRELOADED = (
-    *("pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.table"),
+    *("jsonschema", "pandas", "pyarrow.dataset", "pyarrow.parquet", "pydantic.type_adapter", "rich.table"),
     *("torch", "transformers.models.qwen3.modeling_qwen3"),
     *("rla.cli.app", "rla.cli.calls", "rla.cli.progress", "rla.envs.alfworld.environment", "rla.models.load"),
     *("rla.llm.transformers_engine", "rla.pipeline.run", "rla.training.loop", "rla.training.stage"),

@@ -38,6 +38,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rla import __version__
 from rla.config.load import read_yaml
 from rla.config.schema import differences_text, parameter_differences, shown_value
@@ -327,8 +329,6 @@ def read_run_config(run: Path) -> dict[str, Any]:
 
 def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
     """Write the resolved parameters atomically, if the file does not hold them yet."""
-    import yaml
-
     path = run_config_path(run)
     text = HEADER + yaml.safe_dump(dict(resolved), sort_keys=False, allow_unicode=True)
     if not path.is_file() or path.read_bytes() != text.encode():

@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 import rla
 from rla.cli.app import run
-from rla.cli.calls import call_facts, git_revision, package_versions, used_gpus
+from rla.cli.calls import call_facts, git_revision, used_gpus
 from rla.cli.commands import print_report
 from rla.cli.progress import LineProgress
 from rla.pipeline import StageContext
+from rla.plugins import package_versions
 from rla.report.collect import seconds_of
 from rla.store.shards import Origin, write_shard
 from stages import STAGES
@@ -106,7 +108,7 @@ def test_the_versions_are_those_of_the_core_of_packages_and_of_what_those_requir
     install(folder, "dice-cup", "2.0")
     install(folder, "dice-alone", "3.0")
     monkeypatch.syspath_prepend(str(folder))
-    found = package_versions()
+    found = package_versions(tuple(sys.path))
     assert (found["dice"], found["dice-cup"], found["rla"]) == ("1.5", "2.0", rla.__version__)
     assert "torch" in found and not found.keys() & {"dice-table", "dice-alone"}
 
