@@ -23,7 +23,7 @@ WORK = PARTS | {"pipeline"}
 MAY_IMPORT: dict[str, set[str]] = {
     "rla": set(),
     "errors": set(),
-    "plugins": {"errors"},
+    "plugins": {"errors", "rla"},
     "seeds": set(),
     "text": set(),
     "store": {"errors", "plugins", "rla", "text", "config"},  # YAML, the version
