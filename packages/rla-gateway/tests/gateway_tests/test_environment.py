@@ -19,7 +19,7 @@ TINY = TOP / "packages/rla-gateway/pipelines/agent-tiny.yaml"
 
 def test_it_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TOP)
-    findings = check_environment(Agent(), load_config(TINY), episodes=2)
+    findings = check_environment(Agent(), load_config(TINY), episodes=1)
     assert len(findings) > 15
     assert [one for one in findings if not one.ok] == []
 

@@ -9,7 +9,7 @@ import pytest
 from rla_harbor.environment import Harbor
 from rla_study.contract import check_environment
 
-from harbor_tests.builders import TASKS, config_of, imported, needs_sandbox, written
+from harbor_tests.builders import TASKS, config_of, copied, imported, needs_sandbox, written
 from rla.config.sections import PolicyConfig
 from rla.envs.registry import load_config
 from rla.errors import UserError
@@ -90,9 +90,11 @@ def test_shares_are_of_the_tasks_that_can_be_played_and_reasons_are_told_once(tm
     assert (len(train), len(test), len(told), again) == (2, 1, 3, [])
 
 
-def test_the_check_of_environments_plays_the_tasks_of_a_folder() -> None:
+def test_the_check_of_environments_plays_the_tasks_of_a_folder(tmp_path: Path) -> None:
+    for name in ("fix-report", "recover-token"):
+        copied(name, tmp_path)
     overrides = ["env.name=alfworld", "env.max_steps=3", "policy.decoding=free", "policy.reply=tagged"]
-    config = replace(config_of(TASKS, held_out=0.4), policy=load_config(None, overrides).policy)
+    config = replace(config_of(tmp_path, held_out=0.5), policy=load_config(None, overrides).policy)
     findings = check_environment(Harbor(), replace(config, env=replace(config.env, max_steps=3)), episodes=1)
     assert [finding for finding in findings if not finding.ok] == []
 

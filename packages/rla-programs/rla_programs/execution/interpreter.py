@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rla.errors import UserError
@@ -55,7 +56,11 @@ class Interpreter:
 
 def base_interpreter() -> Interpreter:
     """The interpreter of this process, or the one behind its virtual environment. Raises UserError."""
-    program = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    return _asked(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+
+
+@cache  # asking takes longer than starting a box
+def _asked(program: str) -> Interpreter:
     try:
         command = [program, "-I", "-S", "-B", "-c", ASKED]
         done = subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S, cwd="/")

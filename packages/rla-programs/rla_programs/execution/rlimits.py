@@ -24,6 +24,8 @@ CONTROLLER = Path(controller.__file__).read_bytes()
 PREFIX, REMOVED = "rla-program-", "rla-removed-"
 NEWBORN_S = 60.0  # a younger folder may not be locked yet
 
+_working = set[str]()  # interpreters that have run a program so, in this process
+
 
 def _launch_program(request: LocalRequest) -> Launch:
     """Raises OSError."""
@@ -38,8 +40,7 @@ def _launch_program(request: LocalRequest) -> Launch:
         remove(folder)
         os.close(held)
         raise
-    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    command = ["env", "-C", str(work), python, "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
+    command = ["env", "-C", str(work), _interpreter(), "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
     command += [str(request.control), str(program), str(work), "0", "-1", "0", ",".join(request.preload)]
 
     def cleanup() -> None:
@@ -47,6 +48,10 @@ def _launch_program(request: LocalRequest) -> Launch:
         os.close(held)
 
     return Launch(command=command, cleanup=cleanup)
+
+
+def _interpreter() -> str:
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def _held_folder(folder: Path) -> int:
@@ -101,6 +106,7 @@ def rlimits(*, workers: int) -> LocalSandbox:
     """Raises UserError if programs cannot be confined at all."""
     _remove_abandoned()
     sandbox = LocalSandbox(_launch_program, workers=workers, bounds_tasks=False)
-    if refusal := sandbox.refusal():
+    if _interpreter() not in _working and (refusal := sandbox.refusal()):
         raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
+    _working.add(_interpreter())
     return sandbox

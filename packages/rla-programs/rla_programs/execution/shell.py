@@ -25,7 +25,7 @@ from rla_programs.execution.records import Call, ExitStatus, Job, Limits, Result
 from rla_programs.execution.verdict import controller_question, result
 
 GUEST = Path(shell_guest.__file__).read_text()
-PRELOAD = ("base64", "json", "os", "subprocess", "tempfile")
+PRELOAD = ("base64", "json", "os", "subprocess")
 LONGEST = 100_000  # characters of a command: an argument of a program has at most 128 KB
 HOME, TOOLS, PACKAGES = "/root", "/box/bin", "/box/packages"
 ETC = ("alternatives", "ld.so.cache", "localtime", "magic", "mime.types", "profile", "shells")

@@ -7,7 +7,6 @@ command leaves nothing but files, and a value that a function returns cannot be 
 import base64
 import os
 import subprocess
-import tempfile
 
 LARGEST = 1 << 16  # bytes of a file that is read
 # $1: a descriptor that gets the last folder, $2: the command.
@@ -24,7 +23,8 @@ def place(files: "list[tuple[str, int, str]]", folders: "list[str]", fresh: "lis
         if os.path.lexists(path):
             if os.path.isdir(path) and not os.path.islink(path):
                 os.chmod(path, 0o700)  # a folder is moved by those who may write to it
-            os.rename(path, os.path.join(tempfile.mkdtemp(dir="/"), "old"))
+            os.mkdir(aside := f"/old-{os.urandom(8).hex()}", 0o700)
+            os.rename(path, os.path.join(aside, "old"))
     for folder in folders:
         os.makedirs(folder, exist_ok=True)
     for path, mode, data in files:

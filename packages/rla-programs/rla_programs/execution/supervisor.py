@@ -18,7 +18,6 @@ import select
 import signal
 import socket
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -198,6 +197,8 @@ def _pack(folder: str, kept: int, most: int) -> None:
     """Write the files and folders in a folder to a tar file, except symbolic links and unreadable files. WHOLE is
     missing if there are too many, or more than `most` bytes: holes count, because they are written.
     """
+    import tarfile  # which most sessions do not need
+
     with contextlib.suppress(OSError), open(kept, "wb") as file, tarfile.open(fileobj=file, mode="w") as tar:
         size, number = 0, 0
         for number, path in enumerate(_entries(folder), start=1):

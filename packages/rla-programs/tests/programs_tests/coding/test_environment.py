@@ -12,9 +12,10 @@ from rla_programs.coding.params import CodingParams
 from rla_programs.coding.running import INTERPRETER_MB, Runner
 from rla_programs.coding.service import CodingService, passed, told
 from rla_programs.execution.records import ExecutionConfig
-from study_tests.contract.broken import SMALL, broken
+from rla_study.contract import check_environment
+from study_tests.contract.broken import SMALL
 
-from programs_tests.coding.builders import function, stdio
+from programs_tests.coding.builders import few_built_in_texts, function, stdio
 from programs_tests.coding.trusted import Trusted
 from rla.config import Config
 from rla.config.sections import EnvConfig
@@ -110,4 +111,7 @@ def test_limits_are_the_problems_and_the_wall_clock_is_patient() -> None:
 
 def test_it_keeps_the_contract_of_environments() -> None:
     own = CodingParams(tests=1, execution=ExecutionConfig(backend="rlimits", workers=1))
-    assert broken(Coding(), Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)) == {}
+    config = Config(env=EnvConfig(name="coding", own=own), tasks=SMALL)
+    with few_built_in_texts():
+        findings = check_environment(Coding(), config, episodes=1)
+    assert len(findings) > 15 and [one for one in findings if not one.ok] == []
