@@ -27,6 +27,7 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[Any]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_MAX_ATTEMPTS", "1")
+        patch.setattr("botocore.session.create_loader", loader)
         empty_stores()  # of what another test has left
         yield server
     finally:
@@ -41,6 +42,14 @@ def start_server(address: tuple[str, int]) -> Any:
     server = ThreadedMotoServer(ip_address=address[0], port=address[1], verbose=False)
     server.start()
     return server
+
+
+@cache
+def loader(places: str | None) -> Any:
+    """What describes the services to clients, which would read it anew in a quarter of a second each."""
+    from botocore.loaders import create_loader
+
+    return create_loader(places)
 
 
 def empty_stores() -> None:

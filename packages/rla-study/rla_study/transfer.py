@@ -83,7 +83,12 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
     from rla.store.shards import is_finished
 
     def read(place: Any, *keys: str) -> list[bytes]:
-        return [place.cat_file(key) if place.exists(key) else b"" for key in keys]
+        """The contents of files, empty for those that are not there."""
+        found = dict.fromkeys(keys, b"")
+        for key in keys:
+            with suppress(FileNotFoundError):
+                found[key] = place.cat_file(key)
+        return [*found.values()]
 
     def copy(key: str) -> None:
         here = run / key

@@ -41,11 +41,11 @@ START = "Start with:"  # the hint that the rules add: the expert's first command
 
 def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> list[str]:
     """Up to `count` edits of a task: the next value of a parameter, neighbours, further values, hints, other seeds."""
-    rng, scene = random.Random(seed), scene_of(task)
-    harder = direction == Direction.HARDER
-    edits = list(_rule_edits(scene, rng, harder=harder))
-    texts = [json.dumps(edit, sort_keys=True) for edit in edits]
-    return list(dict.fromkeys(texts))[:count]
+    edits = _rule_edits(scene_of(task), random.Random(seed), harder=direction == Direction.HARDER)
+    texts = dict[str, None]()
+    while len(texts) < count and (edit := next(edits, None)):  # hints and other seeds need proofs, if it comes to them
+        texts[json.dumps(edit, sort_keys=True)] = None
+    return list(texts)
 
 
 def _rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterator[dict[str, Any]]:
@@ -57,14 +57,14 @@ def _rule_edits(scene: PageScene, rng: random.Random, *, harder: bool) -> Iterat
             yield {"page": page, "seed": rng.randrange(SEEDS), "hint": ""}
     yield from changed[NEXT:]
     kept = _with_parameters(scene.parameters)
-    ways = _ways_of(scene, [rng.randrange(SEEDS) for _ in range(TRIED)])
+    seeds = [rng.randrange(SEEDS) for _ in range(TRIED)]
     if harder and scene.hint:
         yield {"page": scene.page, "seed": scene.seed, "hint": "", **kept}
     elif not harder and not scene.hint and not scene.look:  # the hint names elements, which pixels do not show
         own = _ways_of(scene, [scene.seed])
         hints = [f"{START} {way.commands[0]}" for way in own]
         yield from ({"page": scene.page, "seed": scene.seed, "hint": hint, **kept} for hint in hints)
-    ways.sort(key=lambda way: len(way.commands), reverse=harder)
+    ways = sorted(_ways_of(scene, seeds), key=lambda way: len(way.commands), reverse=harder)
     yield from ({"page": scene.page, "seed": way.scene.seed, "hint": scene.hint * harder, **kept} for way in ways)
 
 

@@ -19,13 +19,13 @@ Answer = TypeVar("Answer")
 class SharedBrowsers:
     """A pool on an event loop of its own, which is used by one test at a time."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
-        self._runner = runner
-        self._pool = BrowserPool(BrowserParams())
+    def __init__(self, runner: asyncio.Runner, own: BrowserParams) -> None:
+        self._runner, self._own = runner, own
+        self._pool = BrowserPool(own)
 
     def run(self, work: Callable[[BrowserPool], Awaitable[Answer]], own: BrowserParams | None = None) -> Answer:
         """What `work` returns of the pool, with parameters of its own and new figures; it leaves no page open."""
-        return self._runner.run(self._worked(work, own or BrowserParams()))
+        return self._runner.run(self._worked(work, own or self._own))
 
     async def _worked(self, work: Callable[[BrowserPool], Awaitable[Answer]], own: BrowserParams) -> Answer:
         pool = self._pool
@@ -49,9 +49,9 @@ class SharedBrowsers:
 
 
 @contextmanager
-def shared_browsers() -> Iterator[SharedBrowsers]:
+def shared_browsers(**own: int) -> Iterator[SharedBrowsers]:
     with asyncio.Runner() as runner:
-        made = SharedBrowsers(runner)
+        made = SharedBrowsers(runner, BrowserParams(**own))
         try:
             yield made
         finally:

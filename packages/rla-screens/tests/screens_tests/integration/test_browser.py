@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from rla_screens.browser import adapting
 from rla_screens.browser.adapting import START
 from rla_screens.browser.browsers import BrowserPool
 from rla_screens.browser.desk import browser_desk
@@ -137,7 +138,7 @@ def test_a_task_of_another_version_of_a_page_is_not_played(tasks: list[Task], br
 
 @pytest.mark.parametrize("whom", ["browser", "driver", "page"])
 def test_a_lost_browser_is_replaced_and_the_episode_goes_on(
-    env: BrowserPages, config: Config, tasks: list[Task], whom: str
+    env: BrowserPages, config: Config, tasks: list[Task], browsers: SharedBrowsers, whom: str
 ) -> None:
     task = of_kind(tasks, "login-user")
     actions = env.demonstrate(task, config, seed=0, random_share=0.0).actions
@@ -153,7 +154,7 @@ def test_a_lost_browser_is_replaced_and_the_episode_goes_on(
         episode.close()
         return pool.figures()
 
-    assert in_pool(played) == {"pages": 2.0, "pages_lost": 1.0, "pages_given_up": 0.0}
+    assert browsers.run(played) == {"pages": 2.0, "pages_lost": 1.0, "pages_given_up": 0.0}
 
 
 async def lose(pool: BrowserPool, whom: str) -> None:
@@ -196,10 +197,10 @@ def test_episodes_of_a_stage_share_browsers_and_wait_for_a_place(tasks: list[Tas
             episode.close()
             return text
 
-        return list(await asyncio.gather(*(one(task) for task in tasks)))
+        return list(await asyncio.gather(*(one(task) for task in tasks[:3])))
 
     texts = in_pool(together, BrowserParams(processes=1, contexts=2))
-    assert all(text.startswith(task.instruction) for task, text in zip(tasks, texts, strict=True))
+    assert all(text.startswith(task.instruction) for task, text in zip(tasks[:3], texts, strict=True))
 
 
 def test_labels_say_whether_the_expert_still_wins_and_is_nearer(
@@ -232,10 +233,14 @@ def test_a_label_shows_what_an_episode_shows_after_an_action_that_is_none(
     assert taken.next_observation == browsers.run(answer) and taken.score == -1
 
 
-def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(env: BrowserPages, tasks: list[Task]) -> None:
+def test_a_changed_task_is_a_neighbour_a_seed_or_a_hint_and_is_proven(
+    env: BrowserPages, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapting, "TRIED", 1)
     task = of_kind(tasks, "click-tab-2-hard")
     easier = [json.loads(edit) for edit in env.propose(task, direction="easier", seed=1, count=8)]
     assert [edit["page"] for edit in easier[:3]] == ["click-tab-2-medium", "click-tab-2-easy", "click-tab"]
+    assert [edit["page"] for edit in easier[4:]] == [task.kind] and easier[4]["seed"] != scene_of(task).seed
     hinted = next(edit for edit in easier if edit["hint"].startswith(START))
     child = env.apply(task, json.dumps(hinted), root=task, taken=set(), created=1)
     assert child.instruction == f"{task.instruction} {hinted['hint']}" and child.plan_length

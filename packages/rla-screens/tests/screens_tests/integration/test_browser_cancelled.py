@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from rla_screens.browser.params import BrowserParams
 from rla_screens.browser.tasks import first_scene
 from rla_screens.browser.text_view import TextView
 
+from screens_tests.integration.shared_browsers import SharedBrowsers, shared_browsers
 from tests.browser.chromium import chromium
 
 pytest.importorskip("playwright", reason="needs the browser extra")
@@ -32,6 +33,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the browsers of the test leave would lie there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def one_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBrowsers]:
+    """A pool with one place. Each test leaves no page open, and all of them together no file."""
+    folder = tmp_path_factory.mktemp("one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        with shared_browsers(processes=1, contexts=1) as made:
+            yield made
+        assert list(folder.iterdir()) == []
 
 
 def contexts_of(pool: BrowserPool) -> int:
@@ -56,9 +68,8 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_cancelled_call_gives_its_place_back_and_leaves_no_context(folder: Path, call: str) -> None:
-    async def run() -> None:
-        pool = BrowserPool(BrowserParams(processes=1, contexts=1))
+def test_a_cancelled_call_gives_its_place_back_and_leaves_no_context(one_place: SharedBrowsers, call: str) -> None:
+    async def work(pool: BrowserPool) -> None:
         for moment in MOMENTS:
             async with asyncio.timeout(30):
                 page = await pool.take()
@@ -68,10 +79,8 @@ def test_a_cancelled_call_gives_its_place_back_and_leaves_no_context(folder: Pat
                 made = await task
                 await (pool.give(made) if isinstance(made, BrowserPage) else asyncio.sleep(0))
             await taken_again(pool)
-        await pool.close()
 
-    asyncio.run(run())
-    assert list(folder.iterdir()) == []
+    one_place.run(work)
 
 
 def test_a_page_that_nobody_waits_for_any_more_is_ended(folder: Path) -> None:
@@ -89,9 +98,8 @@ def test_a_page_that_nobody_waits_for_any_more_is_ended(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_waiting_for_a_place_can_be_given_up(folder: Path) -> None:
-    async def run() -> None:
-        pool = BrowserPool(BrowserParams(processes=1, contexts=1))
+def test_waiting_for_a_place_can_be_given_up(one_place: SharedBrowsers) -> None:
+    async def work(pool: BrowserPool) -> None:
         page = await pool.take()
         waiting = [asyncio.ensure_future(pool.take()) for _ in range(2)]
         await asyncio.sleep(0.01)
@@ -99,9 +107,8 @@ def test_waiting_for_a_place_can_be_given_up(folder: Path) -> None:
             task.cancel()
         await pool.give(page)
         await taken_again(pool)
-        await pool.close()
 
-    asyncio.run(run())
+    one_place.run(work)
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.1])
@@ -122,9 +129,8 @@ def test_a_cancelled_end_of_a_pool_leaves_no_process_and_no_file(folder: Path, m
     assert processes_of(kept) == [] and list(folder.iterdir()) == []
 
 
-def test_an_episode_that_is_cancelled_while_it_is_replayed_gives_its_place_back(folder: Path) -> None:
-    async def run() -> None:
-        pool = BrowserPool(BrowserParams(processes=1, contexts=1))
+def test_an_episode_that_is_cancelled_while_it_is_replayed_gives_its_place_back(one_place: SharedBrowsers) -> None:
+    async def work(pool: BrowserPool) -> None:
         page = await pool.take()
         scene = await first_scene(pool, page, "click-test", 1, anew=True)
         await pool.give(page)
@@ -139,7 +145,5 @@ def test_an_episode_that_is_cancelled_while_it_is_replayed_gives_its_place_back(
             await asyncio.wait({step})
             episode.close()
             await taken_again(pool)
-        await pool.close()
 
-    asyncio.run(run())
-    assert list(folder.iterdir()) == []
+    one_place.run(work)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ DESIGN = {
 }
 
 
+# A loop imports at its start what all stages need, which would take longer than the stages up to the kill.
+BARE_LOOP = (sys.executable, "-P", "-c", "import rla.pipeline.run as loop; loop.PRELOADED = (); loop.main()")
+CALL = """
+import sys
+from rla.cli.app import run
+from rla_study.ablation import run as ablation
+ablation.COMMAND = sys.argv[1:]
+sys.exit(run("ablation run --design ablation.yaml --root runs --jobs 2".split()))
+"""
+
+
 def test_arms_share_their_start_and_go_on_where_they_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forking: Path
 ) -> None:
@@ -45,12 +57,13 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(
     (tmp_path / "shared.yaml").write_text(PARAMS)
     (tmp_path / "ablation.yaml").write_text(yaml.safe_dump(DESIGN))
     design, root = load_design(tmp_path / "ablation.yaml"), tmp_path / "runs"
-    ended(tmp_path, signal.SIGKILL, during="rla make-tasks")
+    ended(tmp_path, signal.SIGKILL, BARE_LOOP, during="rla make-tasks")
     assert not (start_folder(root) / "run" / "0" / "pool").exists()
     assert "rla init-model" not in (start_folder(root) / "repro.log").read_text()
-    ended(tmp_path, signal.SIGTERM, during="rla rollout")
+    forked_loop = (str(forking / "loop"),)
+    ended(tmp_path, signal.SIGTERM, forked_loop, during="rla rollout")
     said: list[str] = []
-    monkeypatch.setattr("rla_study.ablation.run.COMMAND", (str(forking / "loop"),))  # nothing is killed from here on
+    monkeypatch.setattr("rla_study.ablation.run.COMMAND", forked_loop)
     run_ablation(design, root, jobs=2, say=said.append)
     assert len(said) == 3
     assert "rla init-model" in (start_folder(root) / "repro.log").read_text()
@@ -67,13 +80,9 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(
     assert "| full |" in text and "| outcome |" in text
 
 
-def ended(folder: Path, by: signal.Signals, *, during: str) -> None:
+def ended(folder: Path, by: signal.Signals, loop: Sequence[str], *, during: str) -> None:
     """An ablation that is ended takes all along that it has started."""
-    call = subprocess.Popen(
-        ["rla", "ablation", "run", "--design", "ablation.yaml", "--root", "runs", "--jobs", "2"],
-        cwd=folder,
-        stderr=subprocess.DEVNULL,
-    )
+    call = subprocess.Popen([sys.executable, "-c", CALL, *loop], cwd=folder, stderr=subprocess.DEVNULL)
     until(lambda: any(during in log.read_text() for log in folder.rglob("repro.log")), seconds=120)
     call.send_signal(by)
     call.wait(30)

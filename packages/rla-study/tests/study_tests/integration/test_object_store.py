@@ -1,36 +1,22 @@
 """`rla push` and `rla pull` against a real S3 server (moto) on the loopback device."""
 
-import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rla_study.transfer import RECORD
 
 from rla.cli.app import run
 from rla.models.checkpoint import ORIGIN
-from rla.pipeline.run import become_stage, start_server
 from tests.integration.conftest import Rla
 from tests.integration.pipelines import PARAMS, environment
 from tests.integration.stores import BUCKET, URL, client, empty_stores, s3_server, stored_files
 
-STAGES = (
-    "make-tasks",
-    "init-model",
-    "warm-start",
-    "rollout",
-    "validate-tasks",
-    "score-steps",
-    "compute-rewards",
-    "train-policy",
-)
+STAGES = ("make-tasks", "init-model", "warm-start", "rollout", "validate-tasks", "score-steps")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +43,8 @@ def made(whole: Path, rla: Rla) -> Path:
 @pytest.fixture
 def few(whole: Path, rla: Rla) -> Path:
     """The same with half of its files: shards, the policy, and links to its first weights."""
-    shutil.copytree(whole, "r", symlinks=True, ignore=shutil.ignore_patterns("rm", "rewards", "test", "timings"))
+    left = shutil.ignore_patterns("rm", "standings", "verdicts", "test", "timings")
+    shutil.copytree(whole, "r", symlinks=True, ignore=left)
     return Path("r")
 
 
@@ -130,32 +117,15 @@ def test_a_run_that_was_pulled_goes_on(rla: Rla, server: None, made: Path) -> No
     call(rla, "push", "r", URL)
     call(rla, "pull", URL, "s")
     assert "complete" in call(rla, "score-steps", "--run", "s", "--dry-run")
-    call(rla, "train-rm", "--run", "s")
+    call(rla, "compute-rewards", "--run", "s")
     call(rla, "push", "s", f"{URL}/")
     call(rla, "pull", URL, "r")
-    assert plain_files(Path("r/1/rm")) == plain_files(Path("s/1/rm"))
-
-
-def dying(name: str, after: int, command: str, variables: dict[str, str], folder: str) -> None:
-    """In a forked process: run the command, and be killed once so many files are copied."""
-    from fsspec.implementations.dirfs import DirFileSystem
-
-    transfer, left = getattr(DirFileSystem, name), after
-
-    def counted(*given: Any, **options: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        transfer(*given, **options)
-
-    setattr(DirFileSystem, name, counted)
-    become_stage(command, variables, folder)
+    assert plain_files(Path("r/1/rewards")) == plain_files(Path("s/1/rewards")) != {}
 
 
 @pytest.mark.parametrize("name", ["put_file", "get_file"])
 def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_on(
-    rla: Rla, server: None, few: Path, name: str, tmp_path: Path
+    rla: Rla, server: None, few: Path, name: str, forking: Path
 ) -> None:
     complete = plain_files(few)
     arguments = ("push", "r", URL)
@@ -163,14 +133,10 @@ def test_a_call_that_is_killed_at_any_file_leaves_no_record_too_early_and_goes_o
         call(rla, *arguments)
         arguments = ("pull", URL, "s")
     count, kills, step = 0, 0, 9
-    start_server()
+    program = (str(forking / "python"), str(Path(__file__).with_name("dying_transfer.py")))
     while True:
-        given = (name, step, shlex.join(["rla", *arguments]), environment(), str(tmp_path))
-        process = get_context("forkserver").Process(target=dying, args=given)
-        process.start()
-        process.join(120)
-        status = process.exitcode
-        assert status is not None
+        command = [*program, name, str(step), *arguments]
+        status = subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, timeout=120).returncode
         present = set(stored_files()) if name == "put_file" else set(plain_files(Path("s")))
         refuse_torn(present, set(complete))
         finished = {key for key in present if is_plain(Path(key))}
@@ -191,15 +157,15 @@ def test_what_a_stage_still_writes_is_left(rla: Rla, server: None, made: Path) -
     said = call(rla, "push", "r", URL)
     assert "1/scores" in said.splitlines()[-1] and "1/trajectories" in said.splitlines()[-1]
     assert not [key for key in stored_files() if key.startswith(("1/trajectories/", "1/scores/", "1/rm"))]
-    assert "1/policy/checkpoint.json" in stored_files()
+    assert "0/policy/checkpoint.json" in stored_files()
     call(rla, "pull", URL, "s")
     holder = (
-        "from rla.store.atomic import *; from pathlib import Path\nwith lock_outputs([Path('t/1/policy')]): input()"
+        "from rla.store.atomic import *; from pathlib import Path\nwith lock_outputs([Path('t/0/policy')]): input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, env=environment(), text=True
     ) as process:
-        while not list(Path().glob("t/1/.policy.lock")):
+        while not list(Path().glob("t/0/.policy.lock")):
             pass
         assert "another call is writing it" in refused(rla, "pull", URL, "t")
         process.communicate("\n")
@@ -234,8 +200,8 @@ def test_a_push_that_was_killed_makes_way_for_what_was_made_anew(rla: Rla, serve
 def test_weights_that_were_pruned_come_back(rla: Rla, server: None, few: Path) -> None:
     call(rla, "push", "r", URL)
     complete = plain_files(few)
-    shutil.rmtree(few / "1/policy/model")
-    (few / "1/policy/pruned.json").write_text('{"parts": ["model"]}')
+    shutil.rmtree(few / "0/policy/model")
+    (few / "0/policy/pruned.json").write_text('{"parts": ["model"]}')
     call(rla, "push", "r", URL)
     assert stored() == complete
     call(rla, "pull", URL, "r")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rla.store.reading import read_rows
-from tests.integration.conftest import Rla
-from tests.integration.golden import alfworld
-from tests.integration.test_golden import played_in
+from tests.integration.conftest import Rla, rla_in, stages
+from tests.integration.pipelines import PARAMS
+
+LOOP = ("rollout", "validate-tasks", "score-steps", "compute-rewards", "train-policy", "train-rm", "adapt-env")
 
 
 @pytest.fixture(scope="module")
-def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with played_in(tmp_path_factory.mktemp("alfworld"), alfworld) as folder:
-        yield folder
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One iteration, and the episodes of the next one."""
+    folder = tmp_path_factory.mktemp("alfworld")
+    with rla_in(folder, PARAMS) as rla:
+        stages(rla, "make-tasks", "init-model", "warm-start", *LOOP)
+        stages(rla, "rollout", **{"--iteration": "2"})
+    return folder
 
 
 def assert_episodes_are_shown(folder: Path, rla: Rla) -> None:
