@@ -1,5 +1,5 @@
-"""`pip install rla` in an empty folder is enough: `rla init` and `rla run` there, from the wheel, outside of git. All of
-it is slow; test_outside_environment.py has a run of another environment, and makes tasks of ALFWorld.
+"""`pip install rla` in an empty folder is enough: `rla init` and `rla run` there, from the wheel, outside of git. All
+of it is slow; test_outside_environment.py has a run of another environment, and makes tasks of ALFWorld.
 """
 
 from __future__ import annotations

@@ -29,9 +29,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("config", "visions"), [("fsdp2", ("trained", "frozen")), ("ddp", ("trained",))])
-def test_weights_are_those_of_one_process(
-    tmp_path: Path, images: Path, config: str, visions: tuple[str, ...]
-) -> None:
+def test_weights_are_those_of_one_process(tmp_path: Path, images: Path, config: str, visions: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
     start = small_model("qwen3-vl")
     words = [word for vision in visions for word in (vision, str(tmp_path / vision))]

@@ -55,10 +55,7 @@ def workers(folder: Path) -> list[int]:
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if (
-                b"rla.envs.fork_server" in (entry / "cmdline").read_bytes()
-                and (entry / "cwd").readlink() == folder
-            ):
+            if b"rla.envs.fork_server" in (entry / "cmdline").read_bytes() and (entry / "cwd").readlink() == folder:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     found[int(entry.name)] = int(parent)
