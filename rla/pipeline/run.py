@@ -171,12 +171,12 @@ def become_stage(command: str, environment: dict[str, str], folder: str) -> None
     os.chdir(folder)
     status = 1
     try:
-        words = shlex.split(command)
-        if words[:1] != ["rla"] or set(command) & set("\n|&;<>$`"):
+        if not command.startswith("rla ") or set(command) & set("\n|&;<>$`"):
+            signal.signal(signal.SIGINT, lambda *_: None)  # the shell has it, too; `run` would kill it 0.25 s later
             status = subprocess.run(command, shell=True, check=False).returncode
         else:  # a plain call of `rla` needs no shell
-            sys.argv = words
-            status = import_module("rla.cli.app").run(words[1:])  # by name: the command line imports this module
+            sys.argv = shlex.split(command)
+            status = import_module("rla.cli.app").run(sys.argv[1:])  # by name: the command line imports this module
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except Exception:

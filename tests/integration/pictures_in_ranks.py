@@ -1,4 +1,6 @@
-"""What each rank of the test trains: `pictures_in_ranks.py START OUT IMAGES VISION`. Not every pass shows a picture."""
+"""What each rank of the test trains: `pictures_in_ranks.py START IMAGES VISION OUT ...`, of each last two words a
+stage. Not every pass shows a picture.
+"""
 
 import sys
 from pathlib import Path
@@ -35,5 +37,7 @@ def run(start: Path, out: Path, images: Path, *, vision: str) -> None:
 
 if __name__ == "__main__":
     assert png_of("red") in FILES
-    run(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), vision=sys.argv[4])
+    start, images, *words = sys.argv[1:]
+    for vision, out in zip(words[::2], words[1::2], strict=True):
+        run(Path(start), Path(out), Path(images), vision=vision)
     leave(0)

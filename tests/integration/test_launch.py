@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
-from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
 from rla.training.checkpoints import TrainingProgress
 from tests.integration.conftest import rla_in
-from tests.integration.pipelines import PARAMS, forked, until
+from tests.integration.pipelines import PARAMS, killed_when, until
 from tests.unit.builders import configured, install
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
 Call = Callable[..., str]
+OWN_PYTHON = sys.executable  # which that fixture replaces
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +136,16 @@ def test_a_configuration_of_one_process_does_not_launch_again(judged: Path, call
 def test_processes_end_with_the_one_that_waits_for_them(judged: Path, call: Call) -> None:
     """Killed, it leaves nobody who trains; called again, the stage goes on."""
     arguments = ["--run", "runs/t", "--set", "launch.training=two.yaml", "--set", "train_policy.epochs=2000"]
-    partial, workers = judged / "runs/t/1/policy.partial", set[int]()
+    partial, workers, before = judged / "runs/t/1/policy.partial", set[int](), descendants(os.getpid())
 
     def training() -> bool:
         if (partial / "sequences.jsonl").exists():
-            (stage,) = active_children()
-            workers.update(descendants(stage.pid or 0))
+            workers.update(descendants(os.getpid()) - before)
         return bool(workers)
 
-    assert forked(["rla", "train-policy", *arguments], judged, moment=training)
-    assert len(workers) >= 3  # the launcher and two ranks
+    # processes of their own, because forked ones would not have each other as parents
+    assert killed_when(training, [OWN_PYTHON, "-m", "rla", "train-policy", *arguments], judged)
+    assert len(workers) >= 4  # the stage, the launcher and two ranks
     until(lambda: not any(alive(pid) for pid in workers), seconds=20)
     assert (partial / "lock").exists()
     assert "updates: 2" in call("train-policy")

@@ -1,4 +1,6 @@
-"""An environment of another package: built, installed into a fresh environment, found there, and trained on."""
+"""`pip install rla` in an empty folder is enough, and so is an environment of another package: both are built and
+installed into a fresh environment, `rla init` begins a folder outside of git, and `rla run` turns the loop there.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ import pytest
 import yaml
 
 from rla.config import apply_overrides
-from rla.store.layout import resource
 from rla.store.manifest import digest
 from rla.store.reading import read_rows
 from tests.integration.fresh import link_requirements
 from tests.integration.pipelines import environment
+from tests.integration.test_new_folder import commands
 
 TOP = Path(__file__).parents[2]
 EXAMPLE = TOP / "examples/guess-number"
@@ -68,28 +70,32 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment, into which pip has installed the wheels of rla and of the example. What
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A folder that `rla init` has begun, and a fresh environment into which pip has installed the wheel of rla. What
     rla requires comes from the environment of the tests.
     """
     pytest.importorskip("hatchling", reason="needs the dev extra")
     folder = tmp_path_factory.mktemp("outside")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv/bin/python"
-    for source in (TOP, EXAMPLE):
-        install_wheel(source, folder, "--python", str(python), "install")
+    install_wheel(TOP, folder, "--python", str(python), "install")
     (site,) = (folder / "venv/lib").glob("python*/site-packages")
     link_requirements("rla", site, also=("pytest",))
-    return python.parent
+    variables = {key: value for key, value in environment().items() if key not in ("PYTHONPATH", "ALFWORLD_DATA")}
+    path = f"{python.parent}{os.pathsep}{variables['PATH']}"
+    fresh = Installed(folder, python.parent, variables | {"PATH": path})
+    assert "next: cd mine && rla run" in fresh.rla("init", "mine")
+    return replace(fresh, folder=folder / "mine")
 
 
 @pytest.fixture(scope="module")
-def installed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("work")
+def installed(alone: Installed) -> Installed:
+    """The same with the wheel of the example, and its parameters."""
     params = yaml.safe_load((EXAMPLE / "params.yaml").read_text())
-    (folder / "params.yaml").write_text(yaml.safe_dump(apply_overrides(params, SMALLER)))
-    variables = {key: value for key, value in environment().items() if key != "PYTHONPATH"}
-    return Installed(folder, programs, variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"})
+    (alone.folder / "params.yaml").write_text(yaml.safe_dump(apply_overrides(params, SMALLER)))
+    site = alone.programs.parents[1] / "example"
+    install_wheel(EXAMPLE, site.parent, "install", "--target", str(site))
+    return replace(alone, variables=alone.variables | {"PYTHONPATH": str(site)})
 
 
 def install_wheel(source: Path, folder: Path, *pip: str) -> None:
@@ -102,17 +108,24 @@ def install_wheel(source: Path, folder: Path, *pip: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_check(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def with_check(installed: Installed) -> Installed:
     """The same with rla-study, which has the check of the contract and which the other tests do without."""
-    folder = tmp_path_factory.mktemp("check")
-    install_wheel(STUDY, folder, "install", "--target", str(folder / "site"))
-    return replace(installed, variables=installed.variables | {"PYTHONPATH": str(folder / "site")})
+    site = installed.programs.parents[1] / "check"
+    install_wheel(STUDY, site.parent, "install", "--target", str(site))
+    path = f"{installed.variables['PYTHONPATH']}{os.pathsep}{site}"
+    return replace(installed, variables=installed.variables | {"PYTHONPATH": path})
+
+
+def test_rla_alone_has_alfworld_and_makes_its_tasks(alone: Installed) -> None:
+    assert [entry["name"] for entry in json.loads(alone.rla("envs", "--json"))] == ["alfworld"]
+    few = ("--set", "tasks.train_scenes=2", "--set", "tasks.test_scenes=1")
+    assert "tasks in runs/alone/0/pool" in alone.rla("make-tasks", "--run", "runs/alone", *few)
 
 
 def test_rla_itself_is_the_installed_one(installed: Installed) -> None:
     program = "import rla, guess_number; print(rla.__file__, guess_number.__file__)"
     found = installed.program(str(installed.programs / "python"), "-c", program).split()
-    assert all(Path(file).is_relative_to(installed.programs.parent) for file in found)
+    assert all(Path(file).is_relative_to(installed.programs.parents[1]) for file in found)
 
 
 def test_it_is_found_by_its_entry_point(installed: Installed) -> None:
@@ -154,8 +167,8 @@ def test_its_own_tests_pass(with_check: Installed) -> None:
 @pytest.fixture(scope="module")
 def trained(installed: Installed) -> Path:
     """The run folder after two iterations."""
-    shutil.copy(resource("dvc.yaml"), installed.folder)
-    installed.rla("run", "--params", "params.yaml", "--run", "runs/t", "--iterations", "2")
+    assert "Held-out tasks" in installed.rla("run", "--run", "runs/t", "--iterations", "2")
+    assert not any(commands(installed.folder))
     return installed.folder / "runs/t"
 
 

@@ -19,7 +19,7 @@ from tests.integration.pipelines import PARAMS, contents, environment
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
-SETTINGS = PARAMS.replace("tasks_per_iteration: 4, rollouts_per_task: 4", "rollouts_per_task: 48, concurrency: 16")
+SETTINGS = PARAMS.replace("tasks_per_iteration: 4, rollouts_per_task: 4", "rollouts_per_task: 24, concurrency: 16")
 SETTINGS = SETTINGS.replace("max_steps: 6, omit", "max_steps: 30, omit")
 POOLED = ("--set", "pool.mode=always", "--set", "pool.workers=4", "--set", "pool.step_deadline_s=3")
 OUT = Path("runs/t/1/trajectories")
@@ -55,10 +55,7 @@ def workers(folder: Path) -> list[int]:
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if (
-                b"rla.envs.fork_server" in (entry / "cmdline").read_bytes()
-                and (entry / "cwd").resolve() == folder.resolve()
-            ):
+            if b"rla.envs.fork_server" in (entry / "cmdline").read_bytes() and (entry / "cwd").readlink() == folder:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     found[int(entry.name)] = int(parent)

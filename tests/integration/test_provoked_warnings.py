@@ -61,7 +61,8 @@ def test_a_judge_that_always_says_the_same(rla: Rla, tmp_path: Path) -> None:
 
 
 def test_a_policy_without_choice_and_a_learning_rate_that_is_far_too_high(rla: Rla, tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(WINNING)
+    one_vote = WINNING.replace("judge: {", "judge: {votes: 1, ").replace("train_rm: {", "train_rm: {enabled: false, ")
+    (tmp_path / "params.yaml").write_text(one_vote)
     stages(rla, *PLAYED, "train-policy", "train-rm", "adapt-env")
     cold = ("--iteration", "2", "--set", "policy.temperature=0.01")
     for stage in PLAYED:

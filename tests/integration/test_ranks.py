@@ -44,6 +44,7 @@ def launched(config: str, *arguments: str, script: Path = SCRIPT, processes: int
     launcher += ["--main_process_port", "0"]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     environment["PYTHONFAULTHANDLER"] = "1"  # a crash in native code prints its stack
+    environment["TORCHDYNAMO_DISABLE"] = "1"  # DeepSpeed compiles a function of Muon as it is imported, for 2 s a rank
     done = subprocess.run(
         [*launcher, "--config_file", f"pipelines/accelerate/{config}.yaml", str(script), *arguments],
         cwd=ROOT,

@@ -42,7 +42,7 @@ README_NOT_RUN = {
     "make run PARAMS=pipelines/alfworld-laptop.yaml": "two hours; test_real_model.py turns a short iteration",
     "make docs": "test_site.py builds the site",
     "make test": "it runs this test",
-    "uv pip install --torch-backend=cpu . ./packages/rla-study": "test_new_folder.py installs the wheel",
+    "uv pip install --torch-backend=cpu . ./packages/rla-study": "test_outside_environment.py installs the wheels",
     "make venv PACKAGES=study-inspect": "the environment of the tests has it",
     ". .venv/bin/activate": "the tests have it on their path",
 }
@@ -134,5 +134,5 @@ def commands_of(page: str) -> set[str]:
 
 def test_every_command_of_the_readme_runs_or_says_why_not(clone: Path, shell: dict[str, str]) -> None:
     assert commands_of((TOP / "README.md").read_text()) == README.keys() | README_NOT_RUN.keys()
-    for command in README.values():
+    for command in dict.fromkeys(README.values()):
         bash(command, clone, shell)
