@@ -119,8 +119,9 @@ EXTRAS_gateway := clients
 EXTRAS_study := inspect,wandb,trackio
 TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)/tests),tests packages)
 
-# One process per core with one thread each; the tests of a file run in one process. conftest.py orders the files.
-TEST_PROCESSES ?= auto
+# A process more than there are cores, because some tests wait, with one thread each; the tests of a file run in one
+# process. conftest.py orders the files.
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS)

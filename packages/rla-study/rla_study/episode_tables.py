@@ -26,22 +26,19 @@ MARKUP = re.compile(r"(?<=<)(?=\S)|(?<=\])(?=[(\[:])|(?<=&)(?=[#\w])|(?<=`)(?=`)
 ADDRESS = re.compile(r"\b(https?|data|javascript):(?=\S)", re.IGNORECASE)
 
 
-class EpisodeTables:
-    """Registered in the group `rla.tables`; it has the member `tracked`."""
-
-    def tracked(self, run: Path, config: Config, iteration: int, tracker: str) -> dict[str, Any]:
-        """The table `episodes` of an iteration; nothing if its episodes cannot be read."""
-        try:
-            played = played_in(run, config, iteration)
-            table = episode_frame(played).sort("trajectory_id")
-            won, lost = (table.filter(outcome=outcome)["trajectory_id"].to_list() for outcome in (1, -1))
-            wanted = won[: max(EPISODES // 2, EPISODES - len(lost))]
-            wanted += lost[: EPISODES - len(wanted)]
-            found = shown_episodes(played, wanted, config, labels=pl.DataFrame(schema=LABELS))
-        except (UserError, OSError):
-            return {}
-        rows = [list(_row(iteration, found[name])) for name in wanted]
-        return {"episodes": import_module(tracker).Table(columns=COLUMNS, data=rows)}
+def episode_table(run: Path, config: Config, iteration: int, tracker: str) -> dict[str, Any]:
+    """The table `episodes` of an iteration; nothing if its episodes cannot be read."""
+    try:
+        played = played_in(run, config, iteration)
+        table = episode_frame(played).sort("trajectory_id")
+        won, lost = (table.filter(outcome=outcome)["trajectory_id"].to_list() for outcome in (1, -1))
+        wanted = won[: max(EPISODES // 2, EPISODES - len(lost))]
+        wanted += lost[: EPISODES - len(wanted)]
+        found = shown_episodes(played, wanted, config, labels=pl.DataFrame(schema=LABELS))
+    except (UserError, OSError):
+        return {}
+    rows = [list(_row(iteration, found[name])) for name in wanted]
+    return {"episodes": import_module(tracker).Table(columns=COLUMNS, data=rows)}
 
 
 def _row(iteration: int, episode: ShownEpisode) -> Iterator[Any]:

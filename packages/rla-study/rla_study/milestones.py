@@ -23,7 +23,6 @@ from rla.config.sections import LoraRank
 from rla.errors import UserError
 from rla.models.checkpoint import open_checkpoint, parts_of
 from rla.pipeline.plan import Plan
-from rla.pipeline.run import StageDone
 from rla.processes import usable_cores
 from rla.report.collect import collect, recorded_calls, seconds_of, titled_splits
 from rla.report.render import terminal_width
@@ -39,15 +38,6 @@ from rla_study.showing.episodes import Excerpt, Played, episode_frame, played_in
 from rla_study.timeline.timeline import timed_call
 
 ENDS = 2  # steps shown from the beginning and from the end of an episode
-
-
-class DuringRun:
-    """Registered in the group `rla.tables`; it has the member `accompany`."""
-
-    def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
-        milestones = Milestones(plan=plan, run=run, config=config, say=say)
-        milestones.begin()
-        return milestones.passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

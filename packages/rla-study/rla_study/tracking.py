@@ -216,7 +216,7 @@ def run_points(run: Path, config: Config | None = None) -> list[CurvePoint]:
     """A point for each iteration, with the tables of packages if `config` is given, for each evaluation, and for each
     iteration whose stages are all timed. Raises UserError for a file that is not JSON.
     """
-    from rla.report.collect import evaluation_rows, iteration_row, seconds_of  # bring polars
+    from rla.report.collect import evaluation_rows, iteration_row, seconds_of  # a config imports this module
     from rla.report.tables import LOOP
 
     points, followed = [], {figure.tag: figure.key for figure in followed_figures() if figure.tag}

@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from rla.report.collect import RunSummary
 from rla.report.render import Section, safe
 from rla.report.tables import percent
 from rla.store.layout import artifact
@@ -25,12 +24,10 @@ WORDS = re.compile(r"\s+|[^\s]+")
 LONGEST = 4000  # characters of an instruction that are compared
 
 
-class Changes:
-    """The section of a report with accepted tasks; registered in the group `rla.tables`."""
-
-    def sections(self, summary: RunSummary) -> list[Section]:
-        known = is_complete(artifact(summary.run, "train_tasks", 0))
-        return [changes_section(_accepted_changes(summary.run), most=MOST)] if known else []
+def accepted_tasks(run: Path) -> list[Section]:
+    """The section of the report with the last accepted tasks of a run; none without a task pool."""
+    known = is_complete(artifact(run, "train_tasks", 0))
+    return [changes_section(_accepted_changes(run), most=MOST)] if known else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

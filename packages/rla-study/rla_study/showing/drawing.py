@@ -122,24 +122,21 @@ def excerpts_page(title: str, excerpts: Sequence[Excerpt]) -> str:
     return _page().render(title=title, excerpts=excerpts)
 
 
-class JudgedSteps:
-    """Steps of the last judged iteration: on which the judge is most wrong, and which are most disputed. Registered in
-    the group `rla.tables`; it has the member `sections`.
+def judged_steps(summary: RunSummary) -> list[Section]:
+    """Sections of the report with steps of the last judged iteration: on which the judge is most wrong, and which are
+    most disputed. Empty if nothing was judged, or if the run does not say which environment it is of.
     """
-
-    def sections(self, summary: RunSummary) -> list[Section]:
-        """Empty if nothing was judged, or if the run does not say which environment it is of."""
-        run, config = summary.run, summary.config
-        judged = [i for i in played_iterations(run, config) if is_complete(artifact(run, "scores", i))]
-        if not judged or config.env.name is None:
-            return []
-        played = played_in(run, config, judged[-1])
-        titles: dict[Choice, str] = {"disputed": "Most disputed"}
-        if isinstance(environment(config.env.name), Labels):
-            titles = {"worst": "Worst judged", **titles}
-        found = []
-        for choice, title in titles.items():
-            excerpts = chosen_excerpts(played, config, choice, STEPS)
-            body = [str(_page().module.excerpt(one)) for one in excerpts]  # type: ignore[attr-defined]
-            found.append(Section(name=choice, title=f"{title} steps of iteration {judged[-1]}", body=body))
-        return found
+    run, config = summary.run, summary.config
+    judged = [i for i in played_iterations(run, config) if is_complete(artifact(run, "scores", i))]
+    if not judged or config.env.name is None:
+        return []
+    played = played_in(run, config, judged[-1])
+    titles: dict[Choice, str] = {"disputed": "Most disputed"}
+    if isinstance(environment(config.env.name), Labels):
+        titles = {"worst": "Worst judged", **titles}
+    found = []
+    for choice, title in titles.items():
+        excerpts = chosen_excerpts(played, config, choice, STEPS)
+        body = [str(_page().module.excerpt(one)) for one in excerpts]  # type: ignore[attr-defined]
+        found.append(Section(name=choice, title=f"{title} steps of iteration {judged[-1]}", body=body))
+    return found

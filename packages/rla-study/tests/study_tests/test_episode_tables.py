@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from rla_study.episode_tables import COLUMNS, EPISODES, SHOWN, EpisodeTables, plain_cell
+from rla_study.episode_tables import COLUMNS, EPISODES, SHOWN, episode_table, plain_cell
+from rla_study.tables import StudyTables
 from rla_study.tracking import run_points, track_run
 
 from rla.config import Config
@@ -58,7 +59,7 @@ def run(tmp_path: Path) -> Callable[..., Path]:
 
 
 def rows_of(run: Path, service: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = EpisodeTables().tracked(run, configured(), 1, service)["episodes"].rows
+    rows: list[dict[str, Any]] = episode_table(run, configured(), 1, service)["episodes"].rows
     return rows
 
 
@@ -103,16 +104,16 @@ def test_texts_are_short_and_have_no_effect() -> None:
 def test_episodes_that_cannot_be_read_take_no_curve_along(
     run: Callable[..., Path], service: str, tmp_path: Path
 ) -> None:
-    assert EpisodeTables().tracked(tmp_path / "nothing", configured(), 1, service) == {}
+    assert episode_table(tmp_path / "nothing", configured(), 1, service) == {}
     folder = run(1)
     for part in (folder / "1/trajectories").glob("*.parquet"):
         part.write_bytes(b"damaged")
-    assert EpisodeTables().tracked(folder, configured(), 1, service) == {}
+    assert episode_table(folder, configured(), 1, service) == {}
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setattr(custom, "registered_objects", lambda: {"episodes": EpisodeTables()})
+    monkeypatch.setattr(custom, "registered_objects", lambda: {"study": StudyTables()})
     return configured()
 
 
@@ -157,5 +158,5 @@ def test_trackio_keeps_the_table_beside_the_curves(run: Callable[..., Path], tmp
 
 def send(run: str) -> None:
     """Show the curves of a run in trackio."""
-    custom.registered_objects = lambda: {"episodes": EpisodeTables()}  # type: ignore[assignment]
+    custom.registered_objects = lambda: {"study": StudyTables()}  # type: ignore[assignment]
     track_run(Path(run), run_points(Path(run), configured()), {"seed": 0}, ["trackio"])

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rla_study.milestones import DuringRun, Milestones
+from rla_study.milestones import Milestones
+from rla_study.tables import StudyTables
 
 from rla.pipeline.plan import Plan
 from rla.store.layout import artifact
@@ -167,5 +168,5 @@ def test_what_is_foreseen_is_said_before_a_new_run_begins(tmp_path: Path, monkey
     config = configured("env.max_steps=7")
     for run, overwrite, told in ((tmp_path / "new", False, 1), (tmp_path, False, 0), (tmp_path, True, 1)):
         said: list[str] = []
-        DuringRun().accompany(Plan(iterations=3, run=run, overwrite=overwrite), run, config, said.append)
+        StudyTables().accompany(Plan(iterations=3, run=run, overwrite=overwrite), run, config, said.append)
         assert said == ["7 steps"] * told

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rla_study.showing import drawing
-from rla_study.showing.drawing import JudgedSteps
+from rla_study.showing.drawing import judged_steps
 from rla_study.showing.episodes import Played, chosen_excerpts
 
 from rla.report.collect import collect
@@ -35,7 +35,7 @@ def test_judged_rows_of_programs_that_nobody_played_are_left_out(tmp_path: Path)
 
 
 def titles(run: Path) -> list[str]:
-    return [section.title for section in JudgedSteps().sections(collect(run))]
+    return [section.title for section in judged_steps(collect(run))]
 
 
 def test_the_page_of_a_run_shows_steps_of_its_last_judged_iteration(
