@@ -31,10 +31,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.g
 
 
 @pytest.fixture(scope="session")
-def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of programs that start in a moment: see tests/forking.py."""
-    with forking_programs(tmp_path_factory.mktemp("forking")) as programs:
-        yield programs
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs that start in a moment: see tests/forking.py. All processes of a session share it."""
+    base, alone = tmp_path_factory.getbasetemp(), "PYTEST_XDIST_WORKER" not in os.environ
+    return forking_programs((base if alone else base.parent) / "forking", owner=os.getpid() if alone else os.getppid())
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ the call ends, and the call is killed if the program is. The call has a session 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -18,8 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
 from importlib import import_module
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from tests.integration.pipelines import environment, until
 
 ALSO = (
     *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
-    *("deepspeed", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "torch.utils.tensorboard", "trl"),
+    *("dvc.lock", "dvc.repo.datasets", "dvc.repo.plots", "dvc.scm", "networkx", "pyparsing", "ruamel.yaml", "hydra"),
+    *("deepspeed", "matplotlib.backends.backend_svg", "peft", "rla.report.curves", "torch.utils.tensorboard", "trl"),
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -59,11 +60,25 @@ os._exit(status)
 """
 
 
-@contextmanager
-def forking_programs(folder: Path) -> Iterator[Path]:
-    """The folder of the programs, to be first on the path."""
+def forking_programs(folder: Path, *, owner: int) -> Path:
+    """The folder of the programs, to be first on the path. All processes of tests that give the same folder share a
+    server, which the first of them starts, and which ends with the process `owner`.
+    """
     address, programs = folder / "socket", folder / "bin"
-    programs.mkdir()
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            write_programs(programs, address)
+            command = [sys.executable, "-m", "tests.forking", str(address), str(owner)]
+            server = subprocess.Popen(command, env=environment() | FORKABLE, start_new_session=True)
+            until(lambda: address.exists() or server.poll() is not None, seconds=300)
+            assert server.poll() is None, "the server ended as it started"
+    return programs
+
+
+def write_programs(programs: Path, address: Path) -> None:
+    programs.mkdir(exist_ok=True)
     for name in ("rla", "dvc", "loop", "python"):
         fields = {
             "python": sys.executable,
@@ -74,21 +89,16 @@ def forking_programs(folder: Path) -> Iterator[Path]:
         }
         (programs / name).write_text(CLIENT.format(**fields))
         (programs / name).chmod(0o755)
-    command = [sys.executable, "-m", "tests.forking", str(address)]
-    with subprocess.Popen(command, env=environment() | FORKABLE, start_new_session=True) as server:
-        try:
-            until(lambda: address.exists() or server.poll() is not None, seconds=300)
-            assert server.poll() is None, "the server ended as it started"
-            yield programs
-        finally:
-            server.kill()
 
 
-def serve(address: Path) -> None:
+def serve(address: Path, owner: int) -> None:
+    end = os.pidfd_open(owner)
     for name in (*PRELOADED, *ALSO):
         import_module(name)
     load_config(None, ["env.name=alfworld"])  # and what is read once in each process
     package_versions(tuple(sys.path))
+    for one in list(weakref.finalize._registry):  # torch would unregister its operators as each call ends, for 0.1 s
+        one.atexit = one.atexit and one.peek()[1].__module__ != "torch.library"
     assert len(os.listdir("/proc/self/task")) == 1, "a lock that another thread holds would stay locked in a fork"
     gc.freeze()  # a collection in a forked process would copy every page that holds a Python object
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
@@ -97,7 +107,7 @@ def serve(address: Path) -> None:
         listening.bind(str(begun))
         listening.listen(64)
         begun.rename(address)  # from here on a call is answered
-        while True:
+        while end not in select.select([listening, end], [], [])[0]:
             client, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
@@ -174,4 +184,4 @@ def stage_of_loop(command: str, variables: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), int(sys.argv[2]))
