@@ -101,43 +101,47 @@ def serve(address: Path, owner: int) -> None:
         one.atexit = one.atexit and one.peek()[1].__module__ != "torch.library"
     assert len(os.listdir("/proc/self/task")) == 1, "a lock that another thread holds would stay locked in a fork"
     gc.freeze()  # a collection in a forked process would copy every page that holds a Python object
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a call that has ended
+    calls: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that tells their end: the call, its program
     with socket.socket(socket.AF_UNIX) as listening:
         begun = address.with_name("begun")
         listening.bind(str(begun))
         listening.listen(64)
         begun.rename(address)  # from here on a call is answered
-        while end not in select.select([listening, end], [], [])[0]:
-            client, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                answer(client, address.parent / "bin")
-            client.close()
+        while True:
+            ready = select.select([listening, end, *calls, *(client for _, client in calls.values())], [], [])[0]
+            if end in ready:
+                break
+            for ended, (pid, client) in list(calls.items()):
+                if ended in ready:
+                    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    with contextlib.suppress(OSError):
+                        client.send(status.to_bytes(2, "big", signed=True))
+                    client.close()
+                    os.close(ended)
+                    del calls[ended]
+                elif client in ready:
+                    for number in client.recv(64) or bytes([signal.SIGKILL]):  # closed: the program was killed
+                        os.kill(pid, number)
+            if listening in ready:
+                client = listening.accept()[0]
+                if pid := begin(client, [listening, *(one for _, one in calls.values())], address.parent / "bin"):
+                    calls[os.pidfd_open(pid)] = pid, client
 
 
-def answer(client: socket.socket, programs: Path) -> None:
-    """In a forked process: fork once more for the call itself, pass on signals, and tell its status."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def begin(client: socket.socket, others: list[socket.socket], programs: Path) -> int:
+    """Fork the call that a program asks for. Its process id; 0 if the program was killed before it had asked."""
     size, streams, _, _ = socket.recv_fds(client, 4, 3)
     wanted, read = int.from_bytes(size, "big"), b""
-    while len(read) < wanted:
-        read += client.recv(wanted - len(read))
-    if (pid := os.fork()) == 0:
-        client.close()
+    while len(read) < wanted and (more := client.recv(wanted - len(read))):
+        read += more
+    whole = 0 < wanted == len(read)
+    if whole and (pid := os.fork()) == 0:
+        for one in (client, *others):
+            one.close()
         become(*json.loads(read), streams=streams, programs=programs)
-    for stream in (*streams, 0, 1, 2):
+    for stream in streams:
         os.close(stream)
-    ended = os.pidfd_open(pid)
-    while True:
-        ready, _, _ = select.select([client, ended], [], [])
-        if ended in ready:
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            with contextlib.suppress(OSError):
-                client.send(status.to_bytes(2, "big", signed=True))
-            os._exit(0)
-        numbers = client.recv(64) or bytes([signal.SIGKILL])  # closed: the program was killed
-        for number in numbers:
-            os.kill(pid, number)
+    return pid if whole else 0
 
 
 def become(
