@@ -24,9 +24,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 import rla
 from rla.cli.guard import LOOKING
@@ -287,8 +290,6 @@ def earlier_calls(record: Path) -> list[Any]:
 
 def _description(ctx: StageContext, params: Path) -> str:
     """The text of `--dry-run`: the stage's part of the config, then its folders and their state."""
-    import yaml
-
     sections = resolved(ctx.config, ctx.spec.sections) if ctx.spec.sections else {}
     lines = [f"# {ctx.spec.name}, iteration {ctx.iteration}, params {params}, run {ctx.run}"]
     lines += [yaml.safe_dump(sections, sort_keys=False).rstrip()] if sections else []
@@ -304,17 +305,18 @@ def _is_complete(path: Path) -> bool:
     return path.is_file() or is_complete(path) or any((path / name).exists() for name in COMPLETE)
 
 
-_GIT_PATIENCE = 5.0  # seconds that git may take
-
-
 def call_facts() -> dict[str, Any]:
     """Command line, versions, and two git revisions: of rla's source if it is in a repository, and of the repository of
     the working folder, or null.
     """
-    source = Path(rla.__file__)
-    own = git_revision(source.parent, file=source.name)  # an installed package may lie inside of another repository
+    own = _own_revision(Path(rla.__file__))
     facts = {"project_revision": git_revision(Path()), "versions": package_versions(tuple(sys.path))}
     return {"command": shlex.join(["rla", *sys.argv[1:]]), **({"revision": own} if own else {}), **facts}
+
+
+@cache  # this process has imported the code
+def _own_revision(source: Path) -> str | None:
+    return git_revision(source.parent, file=source.name)  # an installed package may lie inside of another repository
 
 
 def git_revision(folder: Path, *, file: str = "") -> str | None:
@@ -322,12 +324,10 @@ def git_revision(folder: Path, *, file: str = "") -> str | None:
     or if it does not track `file`.
     """
     git = ["git", "--no-optional-locks", "-C", str(folder)]
-    commands = [["ls-files", "--error-unmatch", file]] if file else []
-    commands.append(["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])
-    said = ""
+    commands = [["ls-files", "--error-unmatch", file]] * bool(file)
     try:
-        for words in commands:
-            said = subprocess.check_output([*git, *words], stderr=subprocess.DEVNULL, text=True, timeout=_GIT_PATIENCE)
+        for words in [*commands, ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]]:
+            said = subprocess.check_output([*git, *words], stderr=subprocess.DEVNULL, text=True, timeout=5.0)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     return said.strip() or None
