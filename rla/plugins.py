@@ -18,7 +18,7 @@ import re
 import sys
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points, requires, version
+from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, distribution, entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,8 @@ from rla.errors import UserError
 
 def registered(group: str) -> dict[str, EntryPoint]:
     """The entries of a group by name. If two packages register the same name, the first on `sys.path` counts."""
-    found: dict[str, EntryPoint] = {}
-    for entry in _entry_points(tuple(sys.path)).get(group, ()):
-        found.setdefault(entry.name, entry)
-    return dict(sorted(found.items()))
+    found = reversed([*_entry_points(tuple(sys.path)).get(group, ())])  # the first of a name comes last
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
 
 
 @cache  # reading the records of 300 packages takes 15 ms, and every config asks for five groups
@@ -47,10 +45,12 @@ def package_versions(path: tuple[str, ...]) -> dict[str, str]:
     `path` is `sys.path`. Nothing is imported: the versions are in the installer's records.
     """
     dists = {entry.dist for entries in _entry_points(path).values() for entry in entries if entry.dist is not None}
-    registering = {"rla"} | {dist.name for dist in dists}
-    needed = [text for name in registering for text in requires(name) or () if not re.search("extra == .dev.", text)]
+    with suppress(PackageNotFoundError):
+        dists.add(distribution("rla"))
+    needed = [text for dist in dists for text in dist.requires or () if not re.search("extra == .dev.", text)]
     found = {"rla": __version__, "python": platform.python_version()}
-    for name in sorted((registering | {re.split(r"[^\w.-]", text)[0] for text in needed}) - found.keys()):
+    names = {one.name for one in dists} | {re.split(r"[^\w.-]", text)[0] for text in needed}
+    for name in sorted(names - found.keys()):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

@@ -28,7 +28,7 @@ from rla.pipeline import run as loop
 from rla.pipeline.run import FORKABLE, PRELOADED
 from rla.plugins import package_versions
 from rla.processes import leave
-from tests.integration.pipelines import environment, until
+from tests.integration.pipelines import environment
 
 ALSO = (
     *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
@@ -52,7 +52,10 @@ socket.send_fds(server, [len(call).to_bytes(4, "big")], [0, 1, 2])
 server.sendall(call)
 for number in range(3):
     os.close(number)
-status = int.from_bytes(server.recv(2), "big", signed=True)
+told = server.recv(2)
+if not told:
+    sys.exit("the server of forked programs has ended")
+status = int.from_bytes(told, "big", signed=True)
 if status < 0:
     signal.signal(-status, signal.SIG_DFL) if status != -9 else None
     os.kill(os.getpid(), -status)
@@ -66,14 +69,13 @@ def forking_programs(folder: Path, *, owner: int) -> Path:
     """
     address, programs = folder / "socket", folder / "bin"
     folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("w") as lock, socket.socket(socket.AF_UNIX) as server:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not address.exists():
+        if server.connect_ex(str(address)):  # there is none yet, or it has ended
+            address.unlink(missing_ok=True)
             write_programs(programs, address)
             command = [sys.executable, "-m", "tests.forking", str(address), str(owner)]
-            server = subprocess.Popen(command, env=environment() | FORKABLE, start_new_session=True)
-            until(lambda: address.exists() or server.poll() is not None, seconds=300)
-            assert server.poll() is None, "the server ended as it started"
+            subprocess.run(command, env=environment() | FORKABLE, start_new_session=True, check=True, timeout=300)
     return programs
 
 
@@ -92,6 +94,9 @@ def write_programs(programs: Path, address: Path) -> None:
 
 
 def serve(address: Path, owner: int) -> None:
+    """Answer calls until the process `owner` ends. The process that was started ends once calls are answered, so that
+    no call is a descendant of the tests that started the server.
+    """
     end = os.pidfd_open(owner)
     for name in (*PRELOADED, *ALSO):
         import_module(name)
@@ -106,7 +111,9 @@ def serve(address: Path, owner: int) -> None:
         begun = address.with_name("begun")
         listening.bind(str(begun))
         listening.listen(64)
-        begun.rename(address)  # from here on a call is answered
+        begun.rename(address)
+        if os.fork() > 0:
+            os._exit(0)
         while True:
             ready = select.select([listening, end, *calls, *(client for _, client in calls.values())], [], [])[0]
             if end in ready:
@@ -129,11 +136,15 @@ def serve(address: Path, owner: int) -> None:
 
 
 def begin(client: socket.socket, others: list[socket.socket], programs: Path) -> int:
-    """Fork the call that a program asks for. Its process id; 0 if the program was killed before it had asked."""
-    size, streams, _, _ = socket.recv_fds(client, 4, 3)
-    wanted, read = int.from_bytes(size, "big"), b""
-    while len(read) < wanted and (more := client.recv(wanted - len(read))):
-        read += more
+    """Fork the call that a program asks for. Its process id; 0 if the program was stopped before it had asked."""
+    streams, wanted, read = list[int](), 0, b""
+    client.settimeout(30)
+    with contextlib.suppress(OSError):
+        size, streams, _, _ = socket.recv_fds(client, 4, 3)
+        wanted = int.from_bytes(size, "big")
+        while len(read) < wanted and (more := client.recv(wanted - len(read))):
+            read += more
+    client.settimeout(None)
     whole = 0 < wanted == len(read)
     if whole and (pid := os.fork()) == 0:
         for one in (client, *others):

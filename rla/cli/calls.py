@@ -314,7 +314,7 @@ def call_facts() -> dict[str, Any]:
     return {"command": shlex.join(["rla", *sys.argv[1:]]), **({"revision": own} if own else {}), **facts}
 
 
-@cache  # this process has imported the code
+@cache  # a later commit does not change the code that is imported
 def _own_revision(source: Path) -> str | None:
     return git_revision(source.parent, file=source.name)  # an installed package may lie inside of another repository
 

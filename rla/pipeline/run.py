@@ -172,7 +172,7 @@ def become_stage(command: str, environment: dict[str, str], folder: str) -> None
     status = 1
     try:
         if not command.startswith("rla ") or set(command) & set("\n|&;<>$`"):
-            signal.signal(signal.SIGINT, lambda *_: None)  # the shell has it, too; `run` would kill it 0.25 s later
+            signal.signal(signal.SIGINT, lambda *_: None)  # as the shell has it; `run` would kill it in 0.25 s
             status = subprocess.run(command, shell=True, check=False).returncode
         else:  # a plain call of `rla` needs no shell
             sys.argv = shlex.split(command)

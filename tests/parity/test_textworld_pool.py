@@ -63,8 +63,8 @@ def test_a_killed_worker_changes_no_observation() -> None:
     async def main(pool: EnvironmentPool) -> list[list[Observation]]:
         return list(await asyncio.gather(*(disturbed(pool, task) for task in tasks)))
 
-    tasks = games()[:1]
-    with EnvironmentPool(resolved(CONFIG), workers=1, busy=1, deadline_s=60) as pool:
+    tasks = games()
+    with EnvironmentPool(resolved(CONFIG), workers=2, busy=2, deadline_s=60) as pool:
         found = asyncio.run(main(pool))
     assert found == [inline(task) for task in tasks]
     assert pool.replaced == len(tasks)

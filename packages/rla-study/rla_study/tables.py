@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class StudyTables:
-    """`rla.metrics.custom` describes `accompany` and `sections`, `rla_study.tracking` describes `tracked`."""
+    """Registered in the group `rla.tables`. `rla.metrics.custom` describes `accompany` and `sections`,
+    `rla_study.tracking` describes `tracked`.
+    """
 
     def accompany(self, plan: Plan, run: Path, config: Config, say: Callable[[str], None]) -> StageDone:
         from rla_study.milestones import Milestones

@@ -84,11 +84,11 @@ def transfer(run: Path, source: Any, target: Any, *, pushing: bool, overwrite: b
 
     def read(place: Any, *keys: str) -> list[bytes]:
         """The contents of files, empty for those that are not there."""
-        found = dict.fromkeys(keys, b"")
-        for key in keys:
-            with suppress(FileNotFoundError):
-                found[key] = place.cat_file(key)
-        return [*found.values()]
+        found = [b""] * len(keys)
+        for number, key in enumerate(keys):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found[number] = place.cat_file(key)
+        return found
 
     def copy(key: str) -> None:
         here = run / key

@@ -197,7 +197,7 @@ def _pack(folder: str, kept: int, most: int) -> None:
     """Write the files and folders in a folder to a tar file, except symbolic links and unreadable files. WHOLE is
     missing if there are too many, or more than `most` bytes: holes count, because they are written.
     """
-    import tarfile  # which most sessions do not need
+    import tarfile  # most sessions keep no files
 
     with contextlib.suppress(OSError), open(kept, "wb") as file, tarfile.open(fileobj=file, mode="w") as tar:
         size, number = 0, 0

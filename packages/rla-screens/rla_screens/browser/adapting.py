@@ -43,7 +43,7 @@ def drawn_page_edits(task: Task, *, direction: str, seed: int, count: int) -> li
     """Up to `count` edits of a task: the next value of a parameter, neighbours, further values, hints, other seeds."""
     edits = _rule_edits(scene_of(task), random.Random(seed), harder=direction == Direction.HARDER)
     texts = dict[str, None]()
-    while len(texts) < count and (edit := next(edits, None)):  # hints and other seeds need proofs, if it comes to them
+    while len(texts) < count and (edit := next(edits, None)):  # proofs of hints and seeds take time
         texts[json.dumps(edit, sort_keys=True)] = None
     return list(texts)
 

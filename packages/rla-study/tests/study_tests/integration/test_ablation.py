@@ -13,7 +13,7 @@ import yaml
 from rla_study.ablation.comparison import write_report
 from rla_study.ablation.design import load_design
 from rla_study.ablation.folders import arm_folder, start_folder
-from rla_study.ablation.run import run_ablation
+from rla_study.ablation.run import COMMAND, run_ablation
 
 from rla.errors import UserError
 from tests.integration.pipelines import PARAMS, environment, until
@@ -39,7 +39,7 @@ DESIGN = {
 
 
 # A loop imports at its start what all stages need, which would take longer than the stages up to the kill.
-BARE_LOOP = (sys.executable, "-P", "-c", "import rla.pipeline.run as loop; loop.PRELOADED = (); loop.main()")
+BARE_LOOP = (*COMMAND[:-1], f"import rla.pipeline.run; rla.pipeline.run.PRELOADED = (); {COMMAND[-1]}")
 CALL = """
 import sys
 from rla.cli.app import run
