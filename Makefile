@@ -94,11 +94,10 @@ $(SMOLLM2): | .venv/.run
 	@touch $@
 package = -e 'packages/rla-$(1)$(if $(2),[$(2)])'
 
-# Compiled here once, because the processes of the suite would all compile the same modules.
 .venv/.test: .venv/.run packages/*/pyproject.toml
 	@command -v c++ >/dev/null || { echo 'error: the alfworld extra needs a C++ compiler (Debian: g++)' >&2; exit 2; }
 	@command -v cmake >/dev/null || $(INSTALL) cmake
-	PATH="$(BIN):$$PATH" $(INSTALL) --compile-bytecode -e '.[alfworld,dev]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
+	PATH="$(BIN):$$PATH" $(INSTALL) -e '.[alfworld,dev]' $(foreach one,$(ALL_PACKAGES),$(call package,$(one),$(EXTRAS_$(one))))
 	@touch $@
 
 # Also writes the plan of `make run` if there is none, because `dvc repro` needs one.
