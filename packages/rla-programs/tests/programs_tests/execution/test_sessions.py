@@ -90,7 +90,9 @@ def test_a_stopped_supervisor_does_not_save_them(monkeypatch: pytest.MonkeyPatch
         session = plain(f"{HIDDEN}\nhidden()\nos.kill(os.getppid(), {signal.SIGSTOP})\nimport time; time.sleep(600)")
         while not session.output():
             await asyncio.sleep(0.02)
-        pid = int(session.output())
+        pid, state = int(session.output()), Path(f"/proc/{session.pid}/stat")
+        while ") T " not in state.read_text():  # the program stops its supervisor after it has told the number
+            await asyncio.sleep(0.02)
         await session.end()
         assert session.status() == -signal.SIGKILL and gone({pid})
 
