@@ -124,8 +124,10 @@ TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
-	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & trap 'kill $$!' INT TERM; )OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
-	  $(TESTS) $(PYTEST_ARGS) || failed=$$?; $(if $(PACKAGE),,wait $$! || failed=$$?; cat .venv/.types;) exit $${failed:-0}
+	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & trap 'kill $$!' INT TERM;) \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+	  $(TESTS) $(PYTEST_ARGS) || failed=$$?; \
+	$(if $(PACKAGE),,wait $$! || failed=$$?; cat .venv/.types;) exit $${failed:-0}
 
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test $(SMOLLM2)  ## long tests: kills at random moments, whole runs

@@ -40,11 +40,12 @@ def _entry_points(path: tuple[str, ...]) -> dict[str, EntryPoints]:
 
 
 @cache  # every stage writes them down
-def package_versions(path: tuple[str, ...]) -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Versions of rla, of packages that register something with it, and of all that these require, extras included.
-    `path` is `sys.path`. Nothing is imported: the versions are in the installer's records.
+    Nothing is imported: the versions are in the installer's records.
     """
-    dists = {entry.dist for entries in _entry_points(path).values() for entry in entries if entry.dist is not None}
+    groups = _entry_points(tuple(sys.path)).values()
+    dists = {entry.dist for entries in groups for entry in entries if entry.dist is not None}
     with suppress(PackageNotFoundError):
         dists.add(distribution("rla"))
     needed = [text for dist in dists for text in dist.requires or () if not re.search("extra == .dev.", text)]

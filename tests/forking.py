@@ -101,7 +101,7 @@ def serve(address: Path, owner: int) -> None:
     for name in (*PRELOADED, *ALSO):
         import_module(name)
     load_config(None, ["env.name=alfworld"])  # and what is read once in each process
-    package_versions(tuple(sys.path))
+    package_versions()
     for one in list(weakref.finalize._registry):  # torch would unregister its operators as each call ends, for 0.1 s
         one.atexit = one.atexit and one.peek()[1].__module__ != "torch.library"
     assert len(os.listdir("/proc/self/task")) == 1, "a lock that another thread holds would stay locked in a fork"

@@ -12,7 +12,6 @@ import nothing heavy.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -201,7 +200,7 @@ def top(
     version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False,
 ) -> None:
     if version:
-        typer.echo("\n".join(f"{name} {number}" for name, number in package_versions(tuple(sys.path)).items()))
+        typer.echo("\n".join(f"{name} {number}" for name, number in package_versions().items()))
         raise typer.Exit
 
 

@@ -310,7 +310,7 @@ def call_facts() -> dict[str, Any]:
     the working folder, or null.
     """
     own = _own_revision(Path(rla.__file__))
-    facts = {"project_revision": git_revision(Path()), "versions": package_versions(tuple(sys.path))}
+    facts = {"project_revision": git_revision(Path()), "versions": package_versions()}
     return {"command": shlex.join(["rla", *sys.argv[1:]]), **({"revision": own} if own else {}), **facts}
 
 

@@ -172,8 +172,8 @@ def become_stage(command: str, environment: dict[str, str], folder: str) -> None
     status = 1
     try:
         if not command.startswith("rla ") or set(command) & set("\n|&;<>$`"):
-            signal.signal(signal.SIGINT, lambda *_: None)  # as the shell has it; `run` would kill it in 0.25 s
-            status = subprocess.run(command, shell=True, check=False).returncode
+            # Waits for an interrupted shell, which `subprocess.run` would kill after 0.25 s.
+            status = os.waitstatus_to_exitcode(os.system(command))
         else:  # a plain call of `rla` needs no shell
             sys.argv = shlex.split(command)
             status = import_module("rla.cli.app").run(sys.argv[1:])  # by name: the command line imports this module

@@ -329,8 +329,8 @@ def read_run_config(run: Path) -> dict[str, Any]:
 
 def write_run_config(run: Path, resolved: Mapping[str, Any]) -> None:
     """Write the resolved parameters atomically, if the file does not hold them yet."""
-    path, dumper = run_config_path(run), getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = HEADER + yaml.dump(dict(resolved), Dumper=dumper, sort_keys=False, allow_unicode=True)
+    path = run_config_path(run)
+    text = HEADER + yaml.safe_dump(dict(resolved), sort_keys=False, allow_unicode=True)
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
 

@@ -1,5 +1,5 @@
-"""What each rank of the test trains: `pictures_in_ranks.py START IMAGES VISION OUT ...`, of each last two words a
-stage. Not every pass shows a picture.
+"""The training of one rank: `pictures_in_ranks.py START IMAGES VISION OUT ...` trains once for each pair of VISION and
+OUT. Not every pass shows a picture.
 """
 
 import sys

@@ -46,7 +46,7 @@ def start_server(address: tuple[str, int]) -> Any:
 
 @cache
 def loader(places: str | None) -> Any:
-    """What describes the services to clients, which would read it anew in a quarter of a second each."""
+    """The reader of botocore's descriptions of services, shared by all clients: each would read them in 0.25 s."""
     from botocore.loaders import create_loader
 
     return create_loader(places)

@@ -19,7 +19,7 @@ Wins = np.ndarray  # (tasks,): how often each was won
 
 
 def bounds(wins: Wins, rollouts: int) -> tuple[float, float]:
-    """Those of the interval that the metrics of an iteration and of an evaluation hold."""
+    """The bounds of the interval in the metrics of an iteration and of an evaluation."""
     found = success_interval(
         (f"t{task}", rollout < won) for task, won in enumerate(wins) for rollout in range(rollouts)
     )

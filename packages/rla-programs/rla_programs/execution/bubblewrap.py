@@ -38,7 +38,6 @@ AS_USER = (
 )
 
 _slots = itertools.count()
-_working = set[tuple[type, str, bool, bool]]()  # kinds of boxes that have started in this process
 
 
 class Bubblewrap:
@@ -179,9 +178,7 @@ def bubblewrap(*, workers: int, kind: type[Bubblewrap] = Bubblewrap) -> LocalSan
     for numbering in (True, False):  # an old bubblewrap or a restricted container does not know that capability
         launcher = kind(bwrap, as_root=as_root, numbering=numbering)
         sandbox = LocalSandbox(launcher, workers=workers, bounds_tasks=True)
-        known = (kind, bwrap, as_root, numbering)
-        if known in _working or not (refusal := sandbox.refusal()):
-            _working.add(known)
+        if not (refusal := sandbox.refusal(kind=(kind, bwrap, as_root, numbering))):
             return sandbox
     else:
         raise UserError(

@@ -54,9 +54,14 @@ class Interpreter:
     hidden: tuple[str, ...]
 
 
+def base_program() -> str:
+    """The path of the interpreter of this process, or of the one behind its virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
 def base_interpreter() -> Interpreter:
-    """The interpreter of this process, or the one behind its virtual environment. Raises UserError."""
-    return _asked(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    """The interpreter of `base_program`. Raises UserError."""
+    return _asked(base_program())
 
 
 @cache  # asking takes longer than starting a box

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -25,6 +25,8 @@ from rla_programs.execution.verdict import controller_question, encoded, result
 
 TRIES = 3  # boxes for one run
 THREADS = 64  # that a program of one process may have
+
+_working = set[Hashable]()  # kinds of sandboxes that have run a program in this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +129,19 @@ class LocalSandbox:
             boxes.cancel()
             self._live.discard(boxes)
 
-    def refusal(self) -> str:
-        """The reason why no program can be run here; empty if programs can be run."""
+    def refusal(self, kind: Hashable = None) -> str:
+        """The reason why no program can be run here; empty if programs can be run. A `kind` of sandbox that has run one
+        in this process is not tried again.
+        """
+        if kind in _working:
+            return ""
         job = Job(source="print(input())", stdin=("ok\n",))
         (answer,) = self._results(job, Boxes(lambda: self.box(job)))
-        return "" if answer.stdout == "ok\n" else answer.detail or answer.stderr or str(answer.status)
+        if answer.stdout != "ok\n":
+            return answer.detail or answer.stderr or str(answer.status)
+        if kind is not None:
+            _working.add(kind)
+        return ""
 
     def _results(self, job: Job, boxes: Boxes) -> list[Result]:
         allowance = Allowance(job)

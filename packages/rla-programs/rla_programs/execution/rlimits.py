@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import itertools
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,13 +17,12 @@ from pathlib import Path
 from rla.errors import UserError
 from rla_programs.execution import controller
 from rla_programs.execution.box import Launch
+from rla_programs.execution.interpreter import base_program
 from rla_programs.execution.local import LocalRequest, LocalSandbox
 
 CONTROLLER = Path(controller.__file__).read_bytes()
 PREFIX, REMOVED = "rla-program-", "rla-removed-"
 NEWBORN_S = 60.0  # a younger folder may not be locked yet
-
-_working = set[str]()  # interpreters that have run a program so, in this process
 
 
 def _launch_program(request: LocalRequest) -> Launch:
@@ -40,7 +38,7 @@ def _launch_program(request: LocalRequest) -> Launch:
         remove(folder)
         os.close(held)
         raise
-    command = ["env", "-C", str(work), _interpreter(), "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
+    command = ["env", "-C", str(work), base_program(), "-s", "-P", "-S", "-B", "-X", "utf8", str(own)]
     command += [str(request.control), str(program), str(work), "0", "-1", "0", ",".join(request.preload)]
 
     def cleanup() -> None:
@@ -48,10 +46,6 @@ def _launch_program(request: LocalRequest) -> Launch:
         os.close(held)
 
     return Launch(command=command, cleanup=cleanup)
-
-
-def _interpreter() -> str:
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def _held_folder(folder: Path) -> int:
@@ -106,7 +100,6 @@ def rlimits(*, workers: int) -> LocalSandbox:
     """Raises UserError if programs cannot be confined at all."""
     _remove_abandoned()
     sandbox = LocalSandbox(_launch_program, workers=workers, bounds_tasks=False)
-    if _interpreter() not in _working and (refusal := sandbox.refusal()):
+    if refusal := sandbox.refusal(kind=("rlimits", base_program())):
         raise UserError(f"env.own.execution.backend is rlimits, but no program runs so here ({refusal})")
-    _working.add(_interpreter())
     return sandbox

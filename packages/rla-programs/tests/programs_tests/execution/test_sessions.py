@@ -284,7 +284,7 @@ def test_of_many_files_a_box_leaves_its_own_limit(
 
 
 def left(box: CommandBox, made: str, place: Path) -> bool:
-    """Whether all files are kept of a command that makes one of 3 MB, and what `made` says."""
+    """Whether a box keeps all files of a command that makes a file of 3 MB and then runs `made`."""
     source = f"import os; os.chdir(os.environ['HOME']); open('first', 'w').truncate(3 << 20); {made}"
 
     async def main() -> bool:
