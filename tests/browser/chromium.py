@@ -132,12 +132,20 @@ class Page:
           if (!chosen) return null;
           chosen.scrollIntoView({{block: 'center'}});
           const box = chosen.getBoundingClientRect();
-          return [box.x + Math.min(box.width / 2, 40), box.y + box.height / 2];
+          const place = [box.x + Math.min(box.width / 2, 40), box.y + box.height / 2];
+          const hit = document.elementFromPoint(...place);
+          return hit && (chosen.contains(hit) || hit.contains(chosen)) ? place : null;
         }})()"""
-        place: list[float] = []
-        self.wait(lambda: place.extend(self.run(script) or []) or place, f"{said!r} to click on")
+        seen: list[Any] = [None]
+
+        def at_rest() -> bool:  # a row that others push away would leave the click to its neighbour
+            seen.append(self.run(script))
+            return seen[-1] is not None and seen[-1] == seen[-2]
+
+        self.wait(at_rest, f"{said!r} to click on")
+        x, y = seen[-1]
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def size(self, width: int, height: int) -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

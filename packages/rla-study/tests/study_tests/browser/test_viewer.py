@@ -40,7 +40,10 @@ def asked_elsewhere(page: Page, site: str) -> list[str]:
 @pytest.mark.parametrize("iteration", [1, 2])
 def test_an_episode_is_found_by_clicking_and_no_text_in_it_acts(page: Page, site: str, iteration: int) -> None:
     page.open(site)
+    for listed in ("iteration 1", "iteration 2"):  # they come one by one, and each moves the others
+        page.wait_text(listed)
     page.click(f"iteration {iteration}")
+    page.wait_text(f"iteration-000{iteration}.eval")  # the list of logs has a row with "turn" of its own
     page.wait_text("2 rows")
     page.click("turn")  # the limit that ended the second episode
     page.wait_text("vote_1:")
