@@ -17,8 +17,8 @@ import ctypes
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -254,8 +254,7 @@ class ChatFormat:
         told: dict[str, Any] = {"tools": tools} if tools else {}
         render = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=header)
         try:
-            with rendered_in_time(self._name):
-                return str(render(messages, **told))
+            return rendered_in_time(self._name, lambda: str(render(messages, **told)))
         except UserError:
             raise
         except Exception as error:  # whatever Jinja and the template's own code raise
@@ -324,12 +323,11 @@ def _plain_encoder(tokenizer: Any) -> Any:
     return lambda text: plain.encode(text, add_special_tokens=False).ids
 
 
-@contextmanager
-def rendered_in_time(name: str) -> Iterator[None]:
-    """Raises UserError if the template of the tokenizer `name` takes too long; its other errors pass.
+def rendered_in_time(name: str, render: Callable[[], V]) -> V:
+    """The result of `render`. UserError if the template of the tokenizer `name` takes too long; other errors pass.
 
     Jinja runs templates as Python code in this thread; the interpreter raises `_TemplateOverdue` in it between two
-    operations.
+    operations, so no context manager's own frames may stand between the template and the handler.
     """
     thread, lock, over = threading.get_ident(), threading.Lock(), threading.Event()
 
@@ -343,7 +341,7 @@ def rendered_in_time(name: str) -> Iterator[None]:
     try:
         try:
             timer.start()
-            yield
+            return render()
         finally:
             with lock:
                 over.set()

@@ -103,12 +103,9 @@ class ChatTokens:
 
     def _rendered(self, chat: tuple[list[dict[str, Any]], Any]) -> tuple[str, list[Span]]:
         """The text of a conversation, and the assistant's spans in it."""
-        messages, tools = chat
+        by = self._by_marks if self.marked else self._by_difference
         try:
-            with rendered_in_time(str(self._tokenizer.name_or_path)):
-                if self.marked:
-                    return self._by_marks(messages, tools)
-                return self._by_difference(messages, tools)
+            return rendered_in_time(str(self._tokenizer.name_or_path), lambda: by(*chat))
         except (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise NotRendered(f"the chat template refuses it: {error}") from None
 
