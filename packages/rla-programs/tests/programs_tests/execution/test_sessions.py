@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -369,8 +370,9 @@ raise SystemExit(kept[-1].recv(1) != b"y")
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         assert len(echoing) == MOST_CONNECTIONS
-        for client in echoing:
-            client.sendall(b"g")
+        for client in tuple(echoing):  # those that came first: the box closes some of them as soon as one has its byte
+            with suppress(OSError):
+                client.sendall(b"g")
         await finished(session)
         assert (session.status(), len(echoing)) == (0, count), session.output()
 
