@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,18 +45,14 @@ class Commands(TyperGroup):
         self.commands = {**{n: TyperCommand(n, help=spec.summary) for n, spec in SPECS.items()}, **self.commands}
         self.own = list(self.commands)
 
-    @cached_property
-    def registered(self) -> dict[str, EntryPoint]:
-        return registered(GROUP)
-
     def list_commands(self, ctx: Any) -> list[str]:
-        for name in () if ctx.resilient_parsing else self.registered.keys() & self.own:
-            typer.echo(f"left out: the command {name} of {package_of(self.registered[name])}: rla has it", err=True)
-        return list(dict.fromkeys([*self.own, *self.registered]))
+        for name in () if ctx.resilient_parsing else registered(GROUP).keys() & self.own:
+            typer.echo(f"left out: the command {name} of {package_of(registered(GROUP)[name])}: rla has it", err=True)
+        return list(dict.fromkeys([*self.own, *registered(GROUP)]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and cmd_name in self.registered:
-            self.commands[cmd_name] = _package_command(self.registered[cmd_name])
+        if cmd_name not in self.own and cmd_name in registered(GROUP):
+            return _package_command(registered(GROUP)[cmd_name])
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -65,8 +60,7 @@ class Commands(TyperGroup):
         if args and args[0] in SPECS:
             return args[0], _made_command(args[0], SPECS[args[0]]), args[1:]
         if args and self.get_command(ctx, args[0]) is None:
-            for name in self.registered:
-                self.get_command(ctx, name)
+            self.commands.update({name: TyperCommand(name) for name in registered(GROUP).keys() - set(self.own)})
         return super().resolve_command(ctx, args)
 
 
@@ -184,7 +178,6 @@ app = typer.Typer(
     help="Train a policy, a reward model and the tasks of an environment in one closed loop.",
     epilog="`rla <command> --help` shows an example. `rla init` and `rla run` turn the whole loop.",
     rich_markup_mode=None,
-    pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
 app.command("init")(commands.init_folder)
@@ -204,10 +197,13 @@ def top(
         raise typer.Exit
 
 
+_COMMANDS = typer.main.get_command(app)  # takes 10 ms, and a process may make many calls
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit status."""
     try:
-        app(args=list(arguments), prog_name="rla")
+        _COMMANDS(args=list(arguments), prog_name="rla")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

@@ -29,8 +29,9 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import cycle, repeat
 from keyword import kwlist
 from pathlib import Path
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
+_hints = cache(get_type_hints)  # compiles every annotation
 LONGEST, DEEPEST, MOST_ALIASES = 1 << 19, 100, 100  # characters, levels and aliases of a document
 
 
@@ -70,6 +72,11 @@ _PlainLoader.add_implicit_resolver(
 
 def plain_data(text: str) -> Any:
     """The data of an untrusted YAML text. Raises YAMLError if JSON cannot hold it."""
+    return deepcopy(_parsed(text))
+
+
+@lru_cache(maxsize=4)  # a stage reads the same parameters several times
+def _parsed(text: str) -> Any:
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"longer than {LONGEST} characters")
     try:
@@ -282,7 +289,7 @@ def _made(hint: Any, value: Any, where: str, prefix: str) -> Any:
     """The valid `value` as the type `hint`: sections as dataclasses, lists as tuples, numbers as floats if they may."""
     if is_dataclass(hint):
         section: Any = hint
-        hints = get_type_hints(section)
+        hints = _hints(section)
         values = {key: _made(hints[key], inner, where, f"{prefix}{key}.") for key, inner in value.items()}
         try:
             return section(**values)

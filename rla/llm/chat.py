@@ -349,10 +349,8 @@ def rendered_in_time(name: str, render: Callable[[], V]) -> V:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
             timer.cancel()
     except _TemplateOverdue:
-        raise UserError(
-            f"{name}: its chat template is not rendered after {RENDER_SECONDS:g} s; use an instruct model's own "
-            "template"
-        ) from None
+        said = f"its chat template is not rendered after {RENDER_SECONDS:g} s"
+        raise UserError(f"{name}: {said}; use an instruct model's own template") from None
 
 
 class _TemplateOverdue(BaseException):

@@ -351,7 +351,8 @@ def update_run_config(run: Path, resolved: Mapping[str, Any], sections: Sequence
                 target[name] = {}
             target = target[name]
         target[last] = source[last]
-    write_run_config(run, data)
+    if data != read_run_config(run):
+        write_run_config(run, data)
 
 
 # Digests: of the files in a checkpoint or model folder, recorded when they are written and compared before they are
