@@ -34,14 +34,16 @@ ALSO = (
     *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
     *("dvc.lock", "dvc.repo.datasets", "dvc.repo.plots", "dvc.scm", "networkx", "pyparsing", "ruamel.yaml", "hydra"),
     *("deepspeed", "matplotlib.backends.backend_svg", "peft", "rla.report.curves", "torch.utils.tensorboard", "trl"),
+    *("rla_programs.coding.importing.apart", "rla_programs.tool.imported"),  # processes that read data sets
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 words = [word for word in sys.argv[1:] if {name!r} != "python" or word != "-u"]
-module = words[1] if words[:1] == ["-m"] else None
-if {name!r} == "python" and module not in {forked!r} and not (words and words[0].endswith(".py")):
+own = words[:1] and words[0].endswith(".py") or words[:1] == ["-m"] and words[1] in {forked!r}
+own = own or words[:2] == ["-P", "-c"] and words[2].startswith("from rla_programs.")
+if {name!r} == "python" and not own:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 call = json.dumps([{name!r}, words, os.getcwd(), dict(os.environ)]).encode()
 server = socket.socket(socket.AF_UNIX)
@@ -172,12 +174,14 @@ def become(
     loop.start_server = lambda: None
     loop._run_forked = stage_of_loop
     words = words if name in ("python", "loop") else ["-m", name, *words]
-    module = words[:1] == ["-m"]
-    sys.argv = words[1:] if module else words
+    module, code = words[:1] == ["-m"], words[:2] == ["-P", "-c"]
+    sys.argv = words[1:] if module else ["-c", *words[3:]] if code else words
     status = 0
     try:
         if name == "loop":  # as an ablation calls it
             loop.main()
+        elif code:
+            exec(words[2], {})
         elif module:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:

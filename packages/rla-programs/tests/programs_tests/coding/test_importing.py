@@ -31,6 +31,7 @@ from rla_programs.execution.preload import with_prelude
 
 from rla.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_python")  # rows are read in a process
 CODECONTESTS = {
     "name": "1_A. Sum",
     "description": "Print the sum.",

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.conftest import Rla
 
+pytestmark = pytest.mark.usefixtures("forked_python")  # rows are read in a process
 CODING = ("--env", "coding", "--run", "r")
 
 

@@ -11,6 +11,8 @@ from rla_programs.tool.questions import question_of
 from rla.cli.app import run
 from rla.store.reading import read_tasks
 
+pytestmark = pytest.mark.usefixtures("forked_python")  # rows are read in a process
+
 
 def test_questions_of_a_file_become_a_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

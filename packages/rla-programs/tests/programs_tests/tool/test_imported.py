@@ -16,6 +16,7 @@ from rla_programs.tool.questions import Question, question_of
 
 from rla.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_python")  # rows are read in a process
 USER = [{"role": "user", "content": "What is 2 + 2?"}]
 GPQA = {
     "Question": "Which?",

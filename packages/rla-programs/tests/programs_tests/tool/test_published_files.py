@@ -32,6 +32,7 @@ from rla.cli.app import run
 from rla.pipeline.plan import packaged_files
 from rla.store.reading import read_tasks
 
+pytestmark = pytest.mark.usefixtures("forked_python")  # rows are read in a process
 PIPELINE = packaged_files()["demyagent-qwen3-4b"]
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 CHECK = "def check(candidate):\n    assert candidate(n = 1) == 2\n"
