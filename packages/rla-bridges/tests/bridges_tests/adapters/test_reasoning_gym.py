@@ -8,14 +8,12 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not installed")
-
 from rla_bridges.adapters.reasoning_families import REFUSED, opened_family, reasoning_library
 from rla_bridges.adapters.reasoning_gym import ANSWERED, ReasoningGym
 from rla_bridges.adapters.reasoning_items import Item, answer_score, is_held_out, item_of, known_answer, made_entry
@@ -26,6 +24,8 @@ from rla.envs.protocols import RejectedEdit
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
+
+pytestmark = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="the reasoning-gym extra is not installed")
 
 ENV = ReasoningGym()
 

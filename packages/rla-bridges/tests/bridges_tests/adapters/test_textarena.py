@@ -8,13 +8,11 @@ import os
 import random
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("textarena", reason="the textarena extra is not installed")
-
 from rla_bridges.adapters.textarena import MOST_FOR_LOST, OVER, TextArena, TextArenaGame
 from rla_bridges.adapters.textarena_games import GAMES, game_library, kept_to_itself, opened_game
 
@@ -24,6 +22,8 @@ from rla.envs.pool import environments
 from rla.errors import UserError
 from rla.store.records import Task
 from tests.unit.builders import configured
+
+pytestmark = pytest.mark.skipif(find_spec("textarena") is None, reason="the textarena extra is not installed")
 
 ENV = TextArena()
 COUNTS = ("tasks.train_scenes=12", "tasks.test_scenes=6", "tasks.tasks_per_scene=1")

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not installed")
-
 from rla_bridges.adapters.reasoning_items import Item, made_entry
 
 from rla.llm.base import Request
@@ -22,6 +20,8 @@ from rla.models.load import load_tokenizer
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows
 from tests.integration.conftest import Rla, stages
+
+pytestmark = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="the reasoning-gym extra is not installed")
 
 PARAMS = """
 seed: 3

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("textarena", reason="the textarena extra is not installed")
-
 from rla_bridges.adapters.textarena_games import GAMES
 
 from rla.store.manifest import read_json
 from rla.store.reading import read_rows
 from tests.integration.conftest import Rla, stages
+
+pytestmark = pytest.mark.skipif(find_spec("textarena") is None, reason="the textarena extra is not installed")
 
 PARAMS = """
 seed: 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.browser.chromium import Page, served
 from tests.browser.hostile_run import ATTACKS, hostile_run
 from tests.unit.builders import configured
 
-pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
+pytestmark = pytest.mark.skipif(find_spec("inspect_ai") is None, reason="the inspect extra is not installed")
 CONFIG = configured()
 
 

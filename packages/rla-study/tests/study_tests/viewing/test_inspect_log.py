@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rla_study.viewing.inspect_log import Exported, TokenCounts, inspect_log
 
 from study_tests.episodes import shown_episode
 
-pytest.importorskip("inspect_ai", reason="the inspect extra is not installed")
+pytestmark = pytest.mark.skipif(find_spec("inspect_ai") is None, reason="the inspect extra is not installed")
 SOURCE = Exported(
     name="iteration 3",
     run="x",
