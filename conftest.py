@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,17 @@ def forked_python(forking: Path) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The messages that the test logs. pytest's own plugin visits the 2,000 loggers of libraries six times a test."""
+    messages = list[str]()
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield messages
+    logging.getLogger().removeHandler(handler)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
     """Look for no garbage while modules are imported and tests collected, which would take a third of that time."""
@@ -53,8 +65,11 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave all that is there now out of later searches, which would take half the time of short tests of models."""
+    """Leave all that is there now out of later searches, which would take half the time of short tests of models, and
+    search seldom.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

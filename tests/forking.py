@@ -33,7 +33,8 @@ from tests.integration.pipelines import environment
 ALSO = (
     *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
     *("dvc.lock", "dvc.repo.datasets", "dvc.repo.plots", "dvc.scm", "networkx", "pyparsing", "ruamel.yaml", "hydra"),
-    *("deepspeed", "matplotlib.backends.backend_svg", "peft", "rla.report.curves", "torch.utils.tensorboard", "trl"),
+    *("deepspeed", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "rla.report.curves"),
+    *("torch.utils.tensorboard", "trl"),
     *("rla_programs.coding.importing.apart", "rla_programs.tool.imported"),  # processes that read data sets
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
@@ -108,6 +109,7 @@ def serve(address: Path, owner: int) -> None:
         one.atexit = one.atexit and one.peek()[1].__module__ != "torch.library"
     assert len(os.listdir("/proc/self/task")) == 1, "a lock that another thread holds would stay locked in a fork"
     gc.freeze()  # a collection in a forked process would copy every page that holds a Python object
+    gc.set_threshold(20_000, 20, 20)
     calls: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that tells their end: the call, its program
     with socket.socket(socket.AF_UNIX) as listening:
         begun = address.with_name("begun")

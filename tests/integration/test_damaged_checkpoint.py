@@ -171,10 +171,10 @@ def test_a_saved_update_that_changed_is_made_again(
     run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    logged: list[str],
 ) -> None:
     monkeypatch.setattr("rla.training.checkpoints.LEAST_SHARE", 0)
-    saved, logged = tmp_path / "2.partial/update-000001", []
+    saved, told = tmp_path / "2.partial/update-000001", []
 
     def killed(_: object) -> None:
         if saved.exists():
@@ -183,10 +183,10 @@ def test_a_saved_update_that_changed_is_made_again(
     with pytest.raises(KeyboardInterrupt):
         trained(run / "1", tmp_path / "2", save_interval_s=1e-9, log=killed)
     damage(saved / name)
-    again = trained(run / "1", tmp_path / "2", log=logged.append)
-    assert len(logged) == 2 and not any("resumed" in one for one in logged)
+    again = trained(run / "1", tmp_path / "2", log=told.append)
+    assert len(told) == 2 and not any("resumed" in one for one in told)
     assert open_checkpoint(again).updates == 4
-    assert f"update-000001 cannot be resumed, so its updates are made again: {saved / name}: {why}" in caplog.text
+    assert f"update-000001 cannot be resumed, so its updates are made again: {saved / name}: {why}" in "".join(logged)
 
 
 def test_the_old_checkpoint_stays_until_the_new_one_is_complete(

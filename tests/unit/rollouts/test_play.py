@@ -272,14 +272,14 @@ def test_a_reset_that_answers_none_ends_its_episode() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("still running"), SystemExit("still running")], ids=repr)
 def test_an_environment_that_cannot_be_closed_has_been_played_all_the_same(
-    error: BaseException, caplog: pytest.LogCaptureFixture
+    error: BaseException, logged: list[str]
 ) -> None:
     class Stuck(Corridor):
         def close(self) -> None:
             raise error
 
     assert {t.stop_reason for t in play(forward, environment=lambda t: Stuck())} == {"won"}
-    assert f"task t0: close raised {type(error).__name__}: still running" in caplog.text
+    assert f"task t0: close raised {type(error).__name__}: still running" in "".join(logged)
 
 
 def test_an_episode_that_the_scheduler_cancels_is_no_failure_of_its_environment() -> None:

@@ -258,7 +258,7 @@ def test_an_environment_by_itself_closes_what_it_opened() -> None:
     assert asyncio.run(play()) == ("hello", 0)
 
 
-def test_what_nobody_closes_ends_with_the_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_nobody_closes_ends_with_the_event_loop(logged: list[str]) -> None:
     async def play() -> None:
         async with serving(FakeServer(lambda said: observation())) as url:
             await OpenEnvService(OpenEnvParams(id=url)).make(TASK).reset()
@@ -268,7 +268,7 @@ def test_what_nobody_closes_ends_with_the_event_loop(caplog: pytest.LogCaptureFi
         warnings.simplefilter("always")
         asyncio.run(play())
         gc.collect()
-    assert (caplog.messages, [str(each.message) for each in warned]) == ([], [])
+    assert (logged, [str(each.message) for each in warned]) == ([], [])
 
 
 def test_an_environment_that_was_never_reset_can_be_closed_outside_of_an_event_loop() -> None:

