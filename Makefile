@@ -120,13 +120,16 @@ EXTRAS_study := inspect,wandb,trackio
 TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)/tests),tests packages)
 
 # A process more than there are cores, because some tests wait, with one thread each; the tests of a file run in one
-# process. conftest.py orders the files.
+# process. All are forked from one that has imported torch and rla (tests/forking.py). conftest.py orders the files.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
 	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & trap 'kill $$!' INT TERM;) \
-	OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
-	  $(TESTS) $(PYTEST_ARGS) || failed=$$?; \
+	export FORKING=$$(mktemp -d) OMP_NUM_THREADS=1; \
+	$(PY) -m tests.forking $$FORKING $$$$ && \
+	$(PY) -m pytest -m 'not slow' --tx "$(TEST_PROCESSES)*popen//python=$$FORKING/bin/worker" --dist loadfile \
+	  --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS) || failed=$$?; \
+	rm -r $$FORKING; \
 	$(if $(PACKAGE),,wait $$! || failed=$$?; cat .venv/.types;) exit $${failed:-0}
 
 # Kills at random moments, of a whole run and of every stage.

@@ -34,6 +34,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.g
 @pytest.fixture(scope="session")
 def forking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs that start in a moment: see tests/forking.py. All processes of a session share it."""
+    if given := os.environ.get("FORKING"):
+        return Path(given) / "bin"
     base, alone = tmp_path_factory.getbasetemp(), "PYTEST_XDIST_WORKER" not in os.environ
     return forking_programs((base if alone else base.parent) / "forking", owner=os.getpid() if alone else os.getppid())
 

@@ -4,6 +4,9 @@ DVC and accelerate, which otherwise takes ten seconds of CPU time a call.
 The program on the path hands its words, folder, variables and streams to that process. It passes signals on and ends as
 the call ends, and the call is killed if the program is. The call has a session of its own. Tests of how processes of
 `rla run` end with each other start real ones.
+
+`worker` is a Python for pytest-xdist: the processes of `make test` do not import all of that, either. They find the
+server in the variable FORKING.
 """
 
 from __future__ import annotations
@@ -77,14 +80,20 @@ def forking_programs(folder: Path, *, owner: int) -> Path:
         if server.connect_ex(str(address)):  # there is none yet, or it has ended
             address.unlink(missing_ok=True)
             write_programs(programs, address)
-            command = [sys.executable, "-m", "tests.forking", str(address), str(owner)]
-            subprocess.run(command, env=environment() | FORKABLE, start_new_session=True, check=True, timeout=300)
+            command = [sys.executable, "-m", "tests.forking", str(folder), str(owner), "serve"]
+            variables = environment() | FORKABLE | {"HF_HUB_OFFLINE": "1"}  # which conftest.py would set too late
+            log = folder / "log"  # of what libraries say as they are imported
+            with log.open("w") as said:
+                done = subprocess.run(
+                    command, env=variables, stdout=said, stderr=said, start_new_session=True, check=False, timeout=300
+                )
+            assert done.returncode == 0, log.read_text()
     return programs
 
 
 def write_programs(programs: Path, address: Path) -> None:
     programs.mkdir(exist_ok=True)
-    for name in ("rla", "dvc", "loop", "python"):
+    for name in ("rla", "dvc", "loop", "python", "worker"):
         fields = {
             "python": sys.executable,
             "address": str(address),
@@ -172,18 +181,21 @@ def become(
     os.chdir(folder)
     places = variables.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [place for place in places if place and place not in sys.path]
-    sys.executable = str(programs / "python")  # calls that this one makes are forked, too
-    loop.start_server = lambda: None
-    loop._run_forked = stage_of_loop
-    words = words if name in ("python", "loop") else ["-m", name, *words]
-    module, code = words[:1] == ["-m"], words[:2] == ["-P", "-c"]
+    if name == "worker":
+        gc.unfreeze()  # hypothesis looks for what refers to a generator of random numbers; conftest.py freezes again
+    else:
+        sys.executable = str(programs / "python")  # calls that this one makes are forked, too
+        loop.start_server = lambda: None
+        loop._run_forked = stage_of_loop
+    words = ["-m", name, *words] if name in ("rla", "dvc") else words
+    module, code = words[:1] == ["-m"], words[1:2] == ["-c"]
     sys.argv = words[1:] if module else ["-c", *words[3:]] if code else words
     status = 0
     try:
         if name == "loop":  # as an ablation calls it
             loop.main()
         elif code:
-            exec(words[2], {})
+            exec(words[2], {"__name__": "__main__"})
         elif module:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
@@ -205,4 +217,8 @@ def stage_of_loop(command: str, variables: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    place, process, *serving = sys.argv[1:]
+    if serving:
+        serve(Path(place) / "socket", int(process))
+    else:
+        forking_programs(Path(place), owner=int(process))
