@@ -9,6 +9,7 @@ from typing import Any
 from rla.config import Config
 from rla.report.collect import RunSummary, titled_splits
 from rla.report.tables import Table, bounds, joined_title, number, percent
+from rla.store.reading import read_table
 from rla.store.records import Task
 from rla_programs.execution.figures import COUNT, SECONDS, joined_calls, statuses_of, told_execution
 from rla_programs.execution.surroundings import PLAYING, surroundings_table
@@ -38,6 +39,9 @@ class ToolTables:
     figures = FOLLOWED
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
+        calls = read_table(trajectories, "trajectories", ["calls"])["calls"]
+        if calls.null_count == len(calls):
+            return {}  # no episode had tools
         from rla_programs.tool.tool_frames import read_tool_episodes  # imports polars, which takes a while
 
         episodes = read_tool_episodes(trajectories)

@@ -40,10 +40,8 @@ def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=TOOL_EPISODES)]
     for path, entry in listed_parts(trajectories, "trajectories").items():
-        table = read_part(path, ["calls"], kind="trajectories", entry=entry)
-        if table["calls"].null_count < table.num_rows:
-            table = read_part(path, READ, kind="trajectories", entry=entry)
-            frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
+        table = read_part(path, READ, kind="trajectories", entry=entry)
+        frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
     return pl.concat(frames)
 
 
