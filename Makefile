@@ -124,13 +124,13 @@ TESTS = $(if $(PACKAGE),$(if $(filter core,$(PACKAGE)),tests,packages/$(PACKAGE)
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=core|rla-study] [PYTEST_ARGS="-k credit"]
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
-	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & trap 'kill $$!' INT TERM;) \
-	export FORKING=$$(mktemp -d) OMP_NUM_THREADS=1; \
-	$(PY) -m tests.forking $$FORKING $$$$ && \
-	$(PY) -m pytest -m 'not slow' --tx "$(TEST_PROCESSES)*popen//python=$$FORKING/bin/worker" --dist loadfile \
+	FORKING=$$(mktemp -d) || exit; export FORKING OMP_NUM_THREADS=1; \
+	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & types=$$!;) \
+	trap "$${types:+kill $$types}" INT TERM; trap 'rm -rf "$$FORKING"' EXIT; \
+	$(PY) -m tests.forking "$$FORKING" $$$$ && \
+	$(PY) -m pytest -m 'not slow' --tx "$(TEST_PROCESSES)*popen//python='$$FORKING/bin/worker'" --dist loadfile \
 	  --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS) || failed=$$?; \
-	rm -r $$FORKING; \
-	$(if $(PACKAGE),,wait $$! || failed=$$?; cat .venv/.types;) exit $${failed:-0}
+	$(if $(PACKAGE),,wait $$types || failed=$$?; cat .venv/.types;) exit $${failed:-0}
 
 # Kills at random moments, of a whole run and of every stage.
 test-slow: .venv/.test $(SMOLLM2)  ## long tests: kills at random moments, whole runs

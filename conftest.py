@@ -68,7 +68,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Leave all that is there now out of later searches, which would take half the time of short tests of models, and
-    search seldom.
+    make searches rare.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

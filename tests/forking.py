@@ -5,8 +5,8 @@ The program on the path hands its words, folder, variables and streams to that p
 the call ends, and the call is killed if the program is. The call has a session of its own. Tests of how processes of
 `rla run` end with each other start real ones.
 
-`worker` is a Python for pytest-xdist: the processes of `make test` do not import all of that, either. They find the
-server in the variable FORKING.
+`worker` is an interpreter for pytest-xdist, so that the processes of `make test` need not import all of that either.
+The variable FORKING names the folder of their server.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ import sys
 import weakref
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from rla.envs.registry import load_config
 from rla.pipeline import run as loop
 from rla.pipeline.run import FORKABLE, PRELOADED
-from rla.plugins import package_versions
+from rla.plugins import package_versions, registered
 from rla.processes import leave
 from tests.integration.pipelines import environment
 
@@ -38,7 +39,6 @@ ALSO = (
     *("dvc.lock", "dvc.repo.datasets", "dvc.repo.plots", "dvc.scm", "networkx", "pyparsing", "ruamel.yaml", "hydra"),
     *("deepspeed", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "rla.report.curves"),
     *("torch.utils.tensorboard", "trl"),
-    *("rla_programs.coding.importing.apart", "rla_programs.tool.imported"),  # processes that read data sets
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +46,7 @@ CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 words = [word for word in sys.argv[1:] if {name!r} != "python" or word != "-u"]
 own = words[:1] and words[0].endswith(".py") or words[:1] == ["-m"] and words[1] in {forked!r}
-own = own or words[:2] == ["-P", "-c"] and words[2].startswith("from rla_programs.")
+own = own or words[:2] == ["-P", "-c"] and words[2].startswith("from rla_")
 if {name!r} == "python" and not own:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 call = json.dumps([{name!r}, words, os.getcwd(), dict(os.environ)]).encode()
@@ -110,7 +110,8 @@ def serve(address: Path, owner: int) -> None:
     no call is a descendant of the tests that started the server.
     """
     end = os.pidfd_open(owner)
-    for name in (*PRELOADED, *ALSO):
+    environments = [entry.module for entry in registered("rla.envs").values()]
+    for name in (*PRELOADED, *ALSO, *environments):
         import_module(name)
     load_config(None, ["env.name=alfworld"])  # and what is read once in each process
     package_versions()
@@ -188,14 +189,15 @@ def become(
         loop.start_server = lambda: None
         loop._run_forked = stage_of_loop
     words = ["-m", name, *words] if name in ("rla", "dvc") else words
-    module, code = words[:1] == ["-m"], words[1:2] == ["-c"]
+    module, code = words[:1] == ["-m"], words[:2] in (["-P", "-c"], ["-u", "-c"])
     sys.argv = words[1:] if module else ["-c", *words[3:]] if code else words
     status = 0
     try:
         if name == "loop":  # as an ablation calls it
             loop.main()
         elif code:
-            exec(words[2], {"__name__": "__main__"})
+            sys.modules["__main__"] = main = ModuleType("__main__")  # which other processes do not import
+            exec(words[2], main.__dict__)
         elif module:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:

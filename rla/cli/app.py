@@ -51,16 +51,16 @@ class Commands(TyperGroup):
         return list(dict.fromkeys([*self.own, *registered(GROUP)]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.own and cmd_name in registered(GROUP):
-            return _package_command(registered(GROUP)[cmd_name])
-        return super().get_command(ctx, cmd_name)
+        entry = None if cmd_name in self.own else registered(GROUP).get(cmd_name)
+        return _package_command(entry) if entry else super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command to call. An error names commands of packages, too."""
         if args and args[0] in SPECS:
             return args[0], _made_command(args[0], SPECS[args[0]]), args[1:]
-        if args and self.get_command(ctx, args[0]) is None:
-            self.commands.update({name: TyperCommand(name) for name in registered(GROUP).keys() - set(self.own)})
+        if args and (found := self.get_command(ctx, args[0])):
+            return args[0], found, args[1:]
+        self.commands.update({name: self.get_command(ctx, name) for name in registered(GROUP)})
         return super().resolve_command(ctx, args)
 
 
@@ -106,9 +106,7 @@ _DIVIDED = (
 _OWN_OPTIONS = {
     "evaluate": (
         _option(
-            *("own_from", FILE, "--from"),
-            metavar="FILE",
-            help="Judge the answers of this .jsonl or .parquet; play nothing.",
+            "own_from", FILE, "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
         ),
     ),
     "make-tasks": (

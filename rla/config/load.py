@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 ParamsOf = Callable[[str], type]  # the dataclass of an environment's own parameters, by `env.name`
 DEFAULTS = "the defaults"
 LARGEST = 4 << 20  # bytes of a file
-_hints = cache(get_type_hints)  # compiles every annotation
 LONGEST, DEEPEST, MOST_ALIASES = 1 << 19, 100, 100  # characters, levels and aliases of a document
+_hints = cache(get_type_hints)  # which compiles every annotation
 
 
 class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -75,7 +75,7 @@ def plain_data(text: str) -> Any:
     return deepcopy(_parsed(text))
 
 
-@lru_cache(maxsize=4)  # a stage reads the same parameters several times
+@lru_cache(maxsize=16)  # a stage reads the same parameters several times; each --set is a text, too
 def _parsed(text: str) -> Any:
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"longer than {LONGEST} characters")

@@ -9,11 +9,11 @@ from typing import Any
 from rla.config import Config
 from rla.report.collect import RunSummary, titled_splits
 from rla.report.tables import Table, bounds, joined_title, number, percent
-from rla.store.reading import read_table
+from rla.store.reading import listed_parts
 from rla.store.records import Task
 from rla_programs.execution.figures import COUNT, SECONDS, joined_calls, statuses_of, told_execution
 from rla_programs.execution.surroundings import PLAYING, surroundings_table
-from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, tool_figures, tool_figures_by_kind
+from rla_programs.tool.tool_use import FOLLOWED, TOOL_FIGURES, had_tools, tool_figures, tool_figures_by_kind
 
 FIGURES = ("avg", "maj", "pass", "best")
 COUNTED = ("tool_calls", "tool_round_tokens", "tool_sampled_entropy")  # figures that are not shares
@@ -39,9 +39,9 @@ class ToolTables:
     figures = FOLLOWED
 
     def measure(self, trajectories: Path, config: Config, *, held_out: Sequence[Task]) -> dict[str, Any]:
-        calls = read_table(trajectories, "trajectories", ["calls"])["calls"]
-        if calls.null_count == len(calls):
-            return {}  # no episode had tools
+        parts = listed_parts(trajectories, "trajectories")
+        if not any(had_tools(path, entry) for path, entry in parts.items()):
+            return {}
         from rla_programs.tool.tool_frames import read_tool_episodes  # imports polars, which takes a while
 
         episodes = read_tool_episodes(trajectories)

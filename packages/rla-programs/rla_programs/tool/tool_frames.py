@@ -9,6 +9,7 @@ import polars as pl
 from rla.store.frames import NOT_RUN
 from rla.store.reading import listed_parts, read_part
 from rla.store.records import StopReason
+from rla_programs.tool.tool_use import had_tools
 
 RAN = "ok"  # status of a call that ran without an error
 READ = (
@@ -40,8 +41,9 @@ def read_tool_episodes(trajectories: Path) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=TOOL_EPISODES)]
     for path, entry in listed_parts(trajectories, "trajectories").items():
-        table = read_part(path, READ, kind="trajectories", entry=entry)
-        frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
+        if had_tools(path, entry):
+            table = read_part(path, READ, kind="trajectories", entry=entry)
+            frames.append(_counted(pl.DataFrame(pl.from_arrow(table))))
     return pl.concat(frames)
 
 

@@ -17,12 +17,16 @@ to count. Source of `tool_calls`, `tool_success` and `tool_round_tokens`: Demyst
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.metrics.custom import Figure
+from rla.store.reading import read_part
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from rla.store.reading import Entry
 
 SUMMED = ("steps", "truncated", "tokens", "surprisal", "calls", "executed", "ran")
 TOOL_FIGURES = {
@@ -48,6 +52,12 @@ FOLLOWED = (
     Figure(key="tool_truncated", share=True),
     Figure(key="tool_sampled_entropy", tag="tools/sampled entropy"),
 )
+
+
+def had_tools(part: Path, entry: Entry) -> bool:
+    """Whether an episode in a part of a shard had tools. Raises UserError if the part is damaged."""
+    calls = read_part(part, ["calls"], kind="trajectories", entry=entry)["calls"]
+    return bool(calls.null_count < len(calls))
 
 
 def tool_figures(episodes: pl.DataFrame) -> dict[str, float | None]:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rla_programs.answering.tables import ToolTables
 from rla_programs.tool.tool_frames import read_tool_episodes
 from rla_programs.tool.tool_use import tool_figures, tool_figures_by_kind
 
 from rla.rollouts.play import trajectory_counts
 from rla.store.records import Segment, Trajectory
 from rla.store.shards import Origin, ShardWriter
-from tests.unit.builders import step, trajectory
+from tests.unit.builders import configured, step, trajectory
 
 
 def call(number: int, status: str = "ok") -> dict[str, Any]:
@@ -86,8 +87,11 @@ def test_without_an_executed_call_there_is_no_success(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_tools_has_no_figures(tmp_path: Path) -> None:
-    episodes = read_tool_episodes(shard(tmp_path, episode("a", None)))
+    without, some = shard(tmp_path / "none", episode("a", None)), shard(tmp_path / "some", episode("a", [call(0)]))
+    episodes = read_tool_episodes(without)
     assert tool_figures(episodes) == {} == tool_figures_by_kind(episodes)
+    assert ToolTables().measure(without, configured(), held_out=()) == {}
+    assert ToolTables().measure(some, configured(), held_out=())["tool_calls"] == 1.0
 
 
 def test_episodes_without_tools_do_not_count_among_others(tmp_path: Path) -> None:

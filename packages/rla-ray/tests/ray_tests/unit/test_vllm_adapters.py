@@ -55,6 +55,7 @@ def test_adapters_by_request_are_the_merged_models_and_share_no_prefix(adapted: 
         assert engine.stats()["cached_tokens"] >= 6 * 128
     finally:
         kept.close()
+        logging.getLogger("rla_ray.engines.seats").setLevel(logging.NOTSET)
     said = "".join(logged)
     assert said.count("engine started") == 1 and "weights in place" not in said
     for model, replies in zip(models * 3, answers, strict=True):
