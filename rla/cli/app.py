@@ -106,7 +106,9 @@ _DIVIDED = (
 _OWN_OPTIONS = {
     "evaluate": (
         _option(
-            "own_from", FILE, "--from", metavar="FILE", help="Judge the answers of this .jsonl or .parquet; play nothing."
+            *("own_from", FILE, "--from"),
+            metavar="FILE",
+            help="Judge the answers of this .jsonl or .parquet; play nothing.",
         ),
     ),
     "make-tasks": (
