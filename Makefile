@@ -126,7 +126,7 @@ test: .venv/.test  ## style, types and tests; of a part its tests only [PACKAGE=
 	$(if $(PACKAGE),,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
 	FORKING=$$(mktemp -d) || exit; export FORKING OMP_NUM_THREADS=1; \
 	$(if $(PACKAGE),,$(BIN)/mypy > .venv/.types 2>&1 & types=$$!;) \
-	trap "$${types:+kill $$types}" INT TERM; trap 'rm -rf "$$FORKING"' EXIT; \
+	trap ":$${types:+; kill $$types}" INT TERM; trap 'rm -rf "$$FORKING"' EXIT; \
 	$(PY) -m tests.forking "$$FORKING" $$$$ && \
 	$(PY) -m pytest -m 'not slow' --tx "$(TEST_PROCESSES)*popen//python='$$FORKING/bin/worker'" --dist loadfile \
 	  --no-loadscope-reorder $(TESTS) $(PYTEST_ARGS) || failed=$$?; \
