@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla.metrics.custom import Figure
-from rla.store.reading import read_part
+from rla.store.reading import Entry, read_part
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from rla.store.reading import Entry
 
 SUMMED = ("steps", "truncated", "tokens", "surprisal", "calls", "executed", "ran")
 TOOL_FIGURES = {
