@@ -26,3 +26,14 @@ def test_neither_the_old_shard_nor_the_new_one_is_reported(tmp_path: Path) -> No
     assert mixture(world, CASE, here) == "read as whole, but neither the old one nor the new one: r/1/pool"
     flip(here / "r/1/pool/part-00001.parquet", -20)
     assert mixture(world, CASE, here) is None  # a reader refuses it
+
+
+def test_metrics_cut_in_half_by_a_kill_are_compared_as_they_are(tmp_path: Path) -> None:
+    metrics = tmp_path / "r/2/.rm.tmp/metrics.jsonl"
+    metrics.parent.mkdir(parents=True)
+
+    def seen(loss: float, seconds: float) -> dict[str, str]:
+        metrics.write_text(f'{{"loss": 1.0, "seconds": {seconds}}}\n{{"loss": {loss}, "sec')
+        return digests(tmp_path)
+
+    assert seen(0.5, 2.0) == seen(0.5, 3.0) != seen(0.4, 2.0)
