@@ -121,6 +121,17 @@ class Page:
     def wait_text(self, said: str) -> None:
         self.wait(lambda: said in self.text(), repr(said))
 
+    def wait_quiet(self) -> None:
+        """Until the page has asked for nothing for half a second."""
+        seen = list[tuple[int, float]]()
+
+        def quiet() -> bool:
+            if not seen or seen[-1][0] != len(self.requests):
+                seen.append((len(self.requests), time.monotonic()))
+            return time.monotonic() - seen[-1][1] > 0.5
+
+        self.wait(quiet, "the page to ask for nothing more")
+
     def click(self, said: str) -> None:
         """Click the first innermost element whose text is, or else begins with, `said`."""
         script = f"""(() => {{
