@@ -1,4 +1,4 @@
-"""What `rla run` starts ends with it. Here its processes are real: nothing is forked from a server of the tests."""
+"""What `rla run` starts ends with it. The processes of its runs are real, not forked from the server of the tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rla.pipeline.run import FORKABLE, PRELOADED, start_server
 from tests.integration.pipelines import environment, forked, until
 from tests.integration.test_loop import RUN, folder, with_stage
 
@@ -63,8 +64,23 @@ def test_what_runs_ends_with_the_run(folder: Path, number: signal.Signals, start
     assert (folder / "put-down").exists() == (number != signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_the_process_that_stages_are_forked_from_has_one_thread(tmp_path: Path) -> None:
     """After all imports: a second thread could hold a lock that a forked process then never gets."""
     assert not forked(["rla", "--version"], tmp_path)
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     assert len(os.listdir(f"/proc/{server}/task")) == 1
+
+
+def test_a_process_with_the_same_imports_and_variables_has_one_thread(
+    tmp_path: Path, forking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server of the tests is such a process: importing all that again takes eight seconds."""
+    (tmp_path / "threads.py").write_text("import os; print(len(os.listdir(f'/proc/{os.getppid()}/task')))")
+    threads = subprocess.check_output([forking / "python", tmp_path / "threads.py"], text=True, timeout=60)
+    assert threads == "1\n"
+    variables = dict[str, str]()
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: variables.update(os.environ))
+    start_server()
+    assert FORKABLE.items() <= variables.items()
+    assert forkserver._forkserver._preload_modules == list(PRELOADED)  # type: ignore[attr-defined]
