@@ -90,8 +90,8 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     with loadable(source):
-        loads = _loading_class(_config_of(folder or source))
-        model: Any = loads.from_pretrained(str(folder or source), dtype=getattr(torch, dtype), trust_remote_code=False)
+        loads, options = _loading_class(config := _config_of(folder or source)), {"dtype": getattr(torch, dtype)}
+        model: Any = loads.from_pretrained(str(folder or source), config=config, **options, trust_remote_code=False)
     return cast("PreTrainedModel", model.to(device).eval())
 
 

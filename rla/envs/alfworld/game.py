@@ -167,9 +167,9 @@ class Layout:
     flags: frozenset[tuple[str, str]]
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of(cls, problem: PddlProblem) -> Layout:
-        pairs: dict[str, dict[str, str]] = {}
-        homes: dict[str, tuple[str, ...]] = {}
+        pairs, homes = dict[str, dict[str, str]](), dict[str, tuple[str, ...]]()
         can_contain, flags = set(), set()
         for fact in problem.facts:
             if fact[0] == "canContain":
@@ -305,10 +305,10 @@ class Game:
 
     def digest(self) -> str:
         """The identity of a game: objects, facts, goal, hint and verbs, not order or wording."""
-        objects = sorted(" ".join(entry) for entry in self.problem.objects)
-        facts = sorted(" ".join(fact) for fact in self.problem.facts)
+        objects, facts = (sorted(map(" ".join, one)) for one in (self.problem.objects, self.problem.facts))
         return content_id(ENV, *self._asked(), self.verbs.value, "\n".join(objects), "\n".join(facts))
 
+    @lru_cache(maxsize=256)  # noqa: B019 (few; a game is compared with each of its edits)
     def likeness(self) -> str:
         """Equal for games that ask the same in the same scene, whatever the ids of their objects.
 
