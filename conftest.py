@@ -24,6 +24,9 @@ settings.load_profile("untimed")
 # No test asks a hub for a model: where there is no network, it would try for 23 s.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# Each of 30 browsers has a driver in JavaScript, which need not be compiled again.
+os.environ["NODE_COMPILE_CACHE"] = f"{sys.prefix}/.node"
+
 # Programs that tests start find the helpers of tests, too.
 TOP = Path(__file__).parent
 PLACES = [str(TOP), *map(str, sorted(TOP.glob("packages/*/tests")))]

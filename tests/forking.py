@@ -36,9 +36,11 @@ from tests.integration.pipelines import environment
 
 ALSO = (
     *("accelerate.commands.launch", "torch.distributed.run", "dvc.cli", "dvc.repo", "dvc.commands.repro"),
-    *("dvc.lock", "dvc.repo.datasets", "dvc.repo.plots", "dvc.scm", "networkx", "pyparsing", "ruamel.yaml", "hydra"),
-    *("deepspeed", "matplotlib.backends.backend_svg", "matplotlib.figure", "peft", "rla.report.curves"),
-    *("torch.utils.tensorboard", "trl"),
+    *("dvc.lock", "dvc.repo.datasets", "dvc.repo.experiments.queue.celery", "dvc.repo.plots", "dvc.scm", "networkx"),
+    *("pygit2", "pyparsing", "ruamel.yaml", "hydra", "deepspeed", "matplotlib.backends.backend_svg"),
+    *("matplotlib.figure", "peft", "rla.report.curves", "torch.utils.tensorboard", "transformers.trainer"),
+    # trl's trainers import wandb, whose temporary folder goes when the first call ends
+    *("datasets", "trl.trainer.utils"),
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
