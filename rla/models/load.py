@@ -99,11 +99,11 @@ def hollow_model(folder: Path | str) -> PreTrainedModel:
     """The model of a folder or hub id in evaluation mode, its fp32 parameters on the meta device, its buffers real."""
     import torch
     from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
 
-    with loadable(folder):
-        config = _config_of(folder)
-    with loadable(folder), init_empty_weights(include_buffers=False):
-        model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
+    with loadable(folder), init_empty_weights(include_buffers=False), no_init_weights():
+        loads = _loading_class(config := _config_of(folder))
+        model: Any = loads.from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
 
 
