@@ -19,7 +19,7 @@ from rla.pipeline.run import ready_dvc
 from tests.unit.store.test_call_lock import held
 
 TOP = Path(__file__).resolve().parents[3]
-DVC = (sys.executable, "-P", "-m", "dvc")
+pytestmark = pytest.mark.usefixtures("forked_python")
 OF_CLONE = (".gitignore", ".dvcignore", ".dvc/.gitignore", ".dvc/config", "dvc.yaml", "params.yaml")
 
 
@@ -97,7 +97,7 @@ def test_a_site_cache_that_is_not_a_folder_of_this_user_is_refused(
 def site_cache(folder: Path) -> Path:
     """Where DVC keeps what it knows of the project, asked of DVC."""
     asked = "from dvc.repo import Repo; print(Repo().site_cache_dir)"
-    told = subprocess.run([DVC[0], "-c", asked], cwd=folder, check=True, capture_output=True, text=True).stdout
+    told = subprocess.run([sys.executable, "-c", asked], cwd=folder, check=True, capture_output=True, text=True).stdout
     return Path(told.strip())
 
 
@@ -160,7 +160,7 @@ def test_a_new_folder_is_ready_for_experiments_as_the_guide_says(
     subprocess.run(add.split(), check=True)
     named = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     subprocess.run(["git", *named, "commit", "--quiet", "-m", "a"], check=True)
-    shown = subprocess.run([*DVC, "exp", "show", "--csv"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(["dvc", "exp", "show", "--csv"], check=True, capture_output=True, text=True).stdout
     assert shown.startswith("Experiment,") and "credit.step_weight" in shown
     left = subprocess.run(["git", "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
     tracked = subprocess.run(["git", "ls-files", ".dvc"], check=True, capture_output=True, text=True).stdout
@@ -173,7 +173,7 @@ def test_a_plan_in_a_clone_changes_nothing_that_git_follows(tmp_path: Path, monk
     assert yaml.safe_load(Path("iterations.yaml").read_text())["run"] == "runs/alfworld-tiny-seed3"
     Path("dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
     assert git_status() == ""
-    subprocess.run([*DVC, "stage", "list"], check=True, capture_output=True)
+    subprocess.run(["dvc", "stage", "list"], check=True, capture_output=True)
 
 
 def test_a_repository_that_ignores_the_lock_is_left_out_by_dvc(tmp_path: Path) -> None:
