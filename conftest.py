@@ -25,7 +25,7 @@ settings.load_profile("untimed")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 # Each of 30 browsers has a driver in JavaScript, which need not be compiled again.
-os.environ["NODE_COMPILE_CACHE"] = f"{sys.prefix}/.node"
+os.environ.setdefault("NODE_COMPILE_CACHE", f"{sys.prefix}/.node")
 
 # Programs that tests start find the helpers of tests, too.
 TOP = Path(__file__).parent

@@ -74,7 +74,6 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # a bar per load would flood the log of a stage
-
     folder = folder_of(source)
     parts = parts_of(folder or source)
     if parts.adapter is not None:
@@ -90,8 +89,9 @@ def load_model(source: str | Path, *, dtype: str = "float32", device: str = "cpu
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f"dtype {dtype!r} is not one of float32, bfloat16, float16")
     with loadable(source):
-        loads, options = _loading_class(config := _config_of(folder or source)), {"dtype": getattr(torch, dtype)}
-        model: Any = loads.from_pretrained(str(folder or source), config=config, **options, trust_remote_code=False)
+        name, config = str(folder or source), _config_of(folder or source)
+        loads, precision = _loading_class(config), getattr(torch, dtype)
+        model: Any = loads.from_pretrained(name, config=config, dtype=precision, trust_remote_code=False)
     return cast("PreTrainedModel", model.to(device).eval())
 
 
@@ -99,11 +99,10 @@ def hollow_model(folder: Path | str) -> PreTrainedModel:
     """The model of a folder or hub id in evaluation mode, its fp32 parameters on the meta device, its buffers real."""
     import torch
     from accelerate import init_empty_weights
-    from transformers.initialization import no_init_weights
 
-    with loadable(folder), init_empty_weights(include_buffers=False), no_init_weights():
-        loads = _loading_class(config := _config_of(folder))
-        model: Any = loads.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    with loadable(folder), init_empty_weights(include_buffers=False):
+        config = _config_of(folder)
+        model: Any = _loading_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     return cast("PreTrainedModel", model.eval())
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from json import JSONDecodeError
 from pathlib import Path
+
+import pytest
 
 from tests.attack.kills import mixture
 from tests.attack.small_run import BY_NAME, World, digests
@@ -28,12 +31,14 @@ def test_neither_the_old_shard_nor_the_new_one_is_reported(tmp_path: Path) -> No
     assert mixture(world, CASE, here) is None  # a reader refuses it
 
 
-def test_metrics_cut_in_half_by_a_kill_are_compared_as_they_are(tmp_path: Path) -> None:
-    metrics = tmp_path / "r/2/.rm.tmp/metrics.jsonl"
-    metrics.parent.mkdir(parents=True)
+def test_metrics_that_a_kill_cut_in_half_are_compared_as_they_are(tmp_path: Path) -> None:
+    def seen(folder: str, loss: float) -> dict[str, str]:
+        metrics = tmp_path / str(loss) / folder / "metrics.jsonl"
+        metrics.parent.mkdir(parents=True)
+        metrics.write_text(f'{{"loss": 1.0, "seconds": 2.0}}\n{{"loss": {loss}, "sec')
+        return digests(tmp_path / str(loss))
 
-    def seen(loss: float, seconds: float) -> dict[str, str]:
-        metrics.write_text(f'{{"loss": 1.0, "seconds": {seconds}}}\n{{"loss": {loss}, "sec')
-        return digests(tmp_path)
-
-    assert seen(0.5, 2.0) == seen(0.5, 3.0) != seen(0.4, 2.0)
+    assert seen("r/2/.rm.tmp", 0.4).keys() == seen("r/2/.rm.tmp", 0.5).keys()
+    assert seen("r/3/.rm.tmp", 0.4) != seen("r/3/.rm.tmp", 0.5)
+    with pytest.raises(JSONDecodeError):  # in a folder that counts as complete
+        seen("r/2/rm", 0.4)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from rla.pipeline.run import become_stage, start_server
 from rla.store.layout import resource
@@ -134,15 +133,11 @@ def contents(folder: Path) -> dict[str, str]:
         inside = path.relative_to(folder)
         if path.is_file() and inside.parts[0] not in VOLATILE:
             content = path.read_bytes()
-            if path.name in ("metrics.json", "metrics.jsonl"):
-                lines = [content] if path.suffix == ".json" else content.splitlines()
-                content = repr([_without_times(line) for line in lines]).encode()
+            whole = not any(
+                part.startswith(".") for part in inside.parts
+            )  # what a killed call leaves may be cut in half
+            if whole and path.name in ("metrics.json", "metrics.jsonl"):
+                rows = [json.loads(content)] if path.suffix == ".json" else map(json.loads, content.splitlines())
+                content = repr([{k: v for k, v in row.items() if k not in MEASURED} for row in rows]).encode()
             found[str(inside)] = hashlib.sha256(content).hexdigest()
     return found
-
-
-def _without_times(line: bytes) -> Any:
-    try:
-        return {name: value for name, value in json.loads(line).items() if name not in MEASURED}
-    except ValueError:  # a kill cut the line in half
-        return line

@@ -151,7 +151,7 @@ def display_names(identifiers: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The facts of a problem by id. Type names are without "Type".
+    """The facts of a problem by id. Type names are without "Type". It is shared, so nothing may change it.
 
     `names`: as the player sees them. `homes`: the receptacles of an object at the start; in real scenes there can be
     several (a pan on two burners). `inside`: the last of them, or the first that a search finds.
@@ -167,9 +167,10 @@ class Layout:
     flags: frozenset[tuple[str, str]]
 
     @classmethod
-    @lru_cache(maxsize=256)
+    @lru_cache(maxsize=32)
     def of(cls, problem: PddlProblem) -> Layout:
-        pairs, homes = dict[str, dict[str, str]](), dict[str, tuple[str, ...]]()
+        pairs: dict[str, dict[str, str]] = {}
+        homes: dict[str, tuple[str, ...]] = {}
         can_contain, flags = set(), set()
         for fact in problem.facts:
             if fact[0] == "canContain":
@@ -305,10 +306,11 @@ class Game:
 
     def digest(self) -> str:
         """The identity of a game: objects, facts, goal, hint and verbs, not order or wording."""
-        objects, facts = (sorted(map(" ".join, one)) for one in (self.problem.objects, self.problem.facts))
+        objects = sorted(" ".join(entry) for entry in self.problem.objects)
+        facts = sorted(" ".join(fact) for fact in self.problem.facts)
         return content_id(ENV, *self._asked(), self.verbs.value, "\n".join(objects), "\n".join(facts))
 
-    @lru_cache(maxsize=256)  # noqa: B019 (few; a game is compared with each of its edits)
+    @lru_cache(maxsize=32)  # noqa: B019 (few are kept: a game is compared with each of its edits)
     def likeness(self) -> str:
         """Equal for games that ask the same in the same scene, whatever the ids of their objects.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+from matplotlib.figure import Figure
+
 from rla.metrics.intervals import Interval
 from rla.report.collect import HeldOut, Row, RunSummary
-from rla.report.curves import panels, svg
+from rla.report.curves import Line, Panel, panels, svg
 from rla.report.render import curves_section
 from rla.report.tables import headline
 from rla.store.shards import Origin, write_shard
@@ -75,6 +79,24 @@ def test_panels_have_the_points_that_are_known() -> None:
     assert (held_out.label, held_out.x, held_out.y, held_out.low) == ("held out", (0, 4), (25.0, 50.0), ())
     assert training.y == (20.0, 40.0) and training.low == (10.0, 30.0)
     assert panels(summary(evaluations=(), gain=None, seconds={})) == []
+
+
+@pytest.mark.parametrize("values", [(1.2e-4, 2.9e-4), (-1.2e-4, 2.9e-4), (99.9, 100.0), (50.0, 50.4), (1.0, 2.4e6)])
+@pytest.mark.parametrize("unit", ["", "%"])
+def test_margins_hold_the_labels_of_a_panel(
+    values: tuple[float, ...], unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = list[Figure]()
+
+    def saved(figure: Figure, stream: io.StringIO, **_: object) -> None:
+        drawn.append(figure)
+        inside, ink = figure.bbox_inches, figure.get_tightbbox()
+        assert ink is not None and ink.x0 > 0 and ink.y0 > 0 and ink.x1 < inside.x1 and ink.y1 < inside.y1
+        stream.write("<svg/>")
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    svg.__wrapped__(Panel(name="kl", title="KL", unit=unit, lines=(Line(label="policy", x=(1, 2), y=values),)))
+    assert len(drawn) == 1
 
 
 def test_a_curve_is_an_svg_element_that_is_the_same_each_time() -> None:
