@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -75,6 +76,15 @@ def until(condition: Callable[[], object], *, seconds: float) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a thread of the process runs: while one ends, the first may be a zombie already and locks still held."""
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            if path.read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
+                return True
+    return False
 
 
 def killed_after(seconds: float, command: list[str], folder: Path) -> bool:

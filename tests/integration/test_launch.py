@@ -20,7 +20,7 @@ from rla.processes import LAUNCHED, launcher
 from rla.store.layout import resource
 from rla.training.checkpoints import TrainingProgress
 from tests.integration.conftest import rla_in
-from tests.integration.pipelines import PARAMS, killed_when, until
+from tests.integration.pipelines import PARAMS, alive, killed_when, until
 from tests.unit.builders import configured, install
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -179,10 +179,3 @@ def parent_of(path: Path) -> int:
         return int(path.joinpath("stat").read_text().rsplit(")", 1)[1].split()[1])
     except OSError:
         return 0
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

@@ -14,7 +14,7 @@ from rla.store.layout import resource
 from rla.store.manifest import MANIFEST
 from rla.store.reading import read_rows
 from tests.integration.conftest import Rla, rla_in, stages
-from tests.integration.pipelines import PARAMS, contents, environment, until
+from tests.integration.pipelines import PARAMS, alive, contents, environment, until
 from tests.integration.test_stage_kill import LARGER, STAGES
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -145,14 +145,6 @@ def test_evaluate_measures_when_its_last_slice_is_there(rla: Rla, made: Path, tm
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    """Whether it runs; a zombie, which nobody has waited for, does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.slow
