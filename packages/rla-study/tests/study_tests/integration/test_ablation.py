@@ -83,7 +83,12 @@ def test_arms_share_their_start_and_go_on_where_they_stopped(
 def ended(folder: Path, by: signal.Signals, loop: Sequence[str], *, during: str) -> None:
     """An ablation that is ended takes all along that it has started."""
     call = subprocess.Popen([sys.executable, "-c", CALL, *loop], cwd=folder, stderr=subprocess.DEVNULL)
-    until(lambda: any(during in log.read_text() for log in folder.rglob("repro.log")), seconds=120)
+
+    def reached() -> bool:  # without a look into the runs, whose folders come and go
+        logs = [*folder.glob("runs/*/repro.log"), *folder.glob("runs/*/seed*/repro.log")]
+        return any(during in log.read_text() for log in logs)
+
+    until(reached, seconds=120)
     call.send_signal(by)
     call.wait(30)
     until(lambda: not any(commands(folder)), seconds=120)
