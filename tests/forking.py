@@ -39,7 +39,7 @@ ALSO = (
     *("dvc.lock", "dvc.repo.datasets", "dvc.repo.experiments.queue.celery", "dvc.repo.plots", "dvc.scm", "networkx"),
     *("pygit2", "pyparsing", "ruamel.yaml", "hydra", "deepspeed", "matplotlib.backends.backend_svg"),
     *("matplotlib.figure", "peft", "rla.report.curves", "torch.utils.tensorboard", "transformers.trainer"),
-    # Not trl's trainers: they import wandb, whose temporary folder would be removed as the first call ends
+    # Not trl's trainers: they import wandb, whose temporary folder would be removed as the first call ends.
     *("datasets", "trl.trainer.utils"),
 )
 FORKED = ("rla", "dvc", "accelerate.commands.launch")  # other modules get an interpreter of their own

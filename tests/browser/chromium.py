@@ -123,12 +123,13 @@ class Page:
 
     def wait_quiet(self) -> None:
         """Until the page has asked for nothing for half a second."""
-        seen = list[tuple[int, float]]()
+        asked, since = len(self.requests), time.monotonic()
 
         def quiet() -> bool:
-            if not seen or seen[-1][0] != len(self.requests):
-                seen.append((len(self.requests), time.monotonic()))
-            return time.monotonic() - seen[-1][1] > 0.5
+            nonlocal asked, since
+            if asked != len(self.requests):
+                asked, since = len(self.requests), time.monotonic()
+            return time.monotonic() - since > 0.5
 
         self.wait(quiet, "the page to ask for nothing more")
 

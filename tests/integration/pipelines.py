@@ -143,10 +143,8 @@ def contents(folder: Path) -> dict[str, str]:
         inside = path.relative_to(folder)
         if path.is_file() and inside.parts[0] not in VOLATILE:
             content = path.read_bytes()
-            whole = not any(
-                part.startswith(".") for part in inside.parts
-            )  # what a killed call leaves may be cut in half
-            if whole and path.name in ("metrics.json", "metrics.jsonl"):
+            hidden = any(part.startswith(".") for part in inside.parts)  # left by a killed call, perhaps cut in half
+            if not hidden and path.name in ("metrics.json", "metrics.jsonl"):
                 rows = [json.loads(content)] if path.suffix == ".json" else map(json.loads, content.splitlines())
                 content = repr([{k: v for k, v in row.items() if k not in MEASURED} for row in rows]).encode()
             found[str(inside)] = hashlib.sha256(content).hexdigest()
